@@ -1,0 +1,1 @@
+"""Capacity planning for autoregressive inference, in closed form."""
