@@ -1,0 +1,1 @@
+"""What the world is: frozen Pydantic models that validate and do nothing else."""

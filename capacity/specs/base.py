@@ -1,0 +1,132 @@
+"""The base of every spec: frozen, hashable, without unknown fields, and changed only by `replace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from capacity.errors import SpecError, rephrase, unknown_name
+
+Evidence = Literal["computed", "measured", "published", "calibrated", "assumed"]
+LARGEST_COUNT = 2**31
+
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
+"""A whole number of at least one. Above 2^31 a product of counts could leave 64 bits unnoticed."""
+
+CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenMapping(Mapping[K, V], Generic[K, V]):
+    """A dictionary that can be hashed and not changed; keeps its order."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V] | None = None) -> None:
+        self._items = dict(items or {})
+
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenMapping({self._items!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        arguments = getattr(source, "__args__", (Any, Any))
+        inner = handler.generate_schema(dict[arguments[0], arguments[1]])  # type: ignore[valid-type]
+        from_dict = core_schema.no_info_after_validator_function(cls, inner)
+        from_self = core_schema.no_info_before_validator_function(_as_dict, from_dict)
+        return core_schema.json_or_python_schema(
+            json_schema=from_dict,
+            python_schema=from_self,
+            serialization=core_schema.plain_serializer_function_ser_schema(dict),
+        )
+
+
+def _as_dict(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+class Source(BaseModel):
+    """Who claims a figure: the dotted fields it covers (``*`` allowed) and a citation with a date."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fields: tuple[str, ...]
+    cite: Annotated[str, Field(min_length=4)]
+    confidence: Literal["A", "B", "C"] | None = None
+
+
+class Spec(BaseModel):
+    """A frozen set of validated facts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="never")
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any], where: str) -> Self:
+        """Validate outside data; an error names the place and the field.
+
+        Raises
+        ------
+        SpecError
+            One sentence for each of the first three faults.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise rephrase(error, where) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with dotted fields changed and everything validated again.
+
+        A replaced figure loses its source: it moves to ``assumed`` where the spec keeps such a list.
+
+        Examples
+        --------
+        ``part.replace(**{"memory.bytes_per_s": 4.8e12})``
+        """
+        data = self.model_dump()
+        for dotted, value in changes.items():
+            _set(data, dotted.split("."), value, dotted, type(self).__name__)
+        if "assumed" in type(self).model_fields:
+            data["assumed"] = tuple(dict.fromkeys([*data.get("assumed", ()), *changes]))
+        return type(self).parse(data, where=getattr(self, "name", type(self).__name__))
+
+
+def _set(data: Any, path: list[str], value: Any, dotted: str, kind: str) -> None:
+    head, rest = path[0], path[1:]
+    if not isinstance(data, dict):
+        raise SpecError(f"{kind}.replace: {dotted!r} goes inside a value that has no named fields")
+    if not rest:
+        if head not in data and not _open_table(data):
+            raise SpecError(f"{kind}.replace: {unknown_name('field', dotted, map(str, data))}")
+        data[head] = value
+        return
+    if head not in data:
+        raise SpecError(f"{kind}.replace: {unknown_name('field', dotted, map(str, data))}")
+    inner = data[head]
+    data[head] = dict(inner) if isinstance(inner, Mapping) else inner
+    _set(data[head], rest, value, dotted, kind)
+
+
+def _open_table(data: Mapping[str, Any]) -> bool:
+    """Whether new keys may be added: tables such as peak rates, whose values are numbers, take new rows."""
+    return all(isinstance(value, int | float) for value in data.values())
