@@ -1,0 +1,185 @@
+"""Units at the surface (bytes, rates, seconds as people write them) and number formats with their effective bits."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from capacity.errors import CapacityError, unknown_name
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+
+_BYTE_UNITS = {"b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB}
+_BYTE_UNITS |= {"kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40}
+_TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,3})?)\s*([A-Za-zµ/]*)\s*", re.IGNORECASE)
+
+
+def parse_bytes(text: str | float) -> int:
+    """Bytes of "80 GiB", "24GB", "1.5e9" or a plain number; rounded down to a whole byte.
+
+    Raises
+    ------
+    CapacityError
+        For an unknown unit or a number that is not finite and positive.
+
+    Examples
+    --------
+    >>> parse_bytes("80 GiB"), parse_bytes("80 GB")
+    (85899345920, 80000000000)
+    """
+    return int(_parse(text, _BYTE_UNITS, "bytes", "80 GiB"))
+
+
+def parse_seconds(text: str | float) -> float:
+    """Seconds of "50 ms", "0.2 s" or a plain number of seconds.
+
+    >>> parse_seconds("50 ms")
+    0.05
+    """
+    return _parse(text, _TIME_UNITS, "time", "50 ms")
+
+
+def parse_bytes_per_s(text: str | float) -> float:
+    """Bytes per second of "3.35 TB/s" or a plain number.
+
+    >>> parse_bytes_per_s("3.35 TB/s")
+    3350000000000.0
+    """
+    return _parse(text, {f"{unit}/s": factor for unit, factor in _BYTE_UNITS.items()}, "rate", "3.35 TB/s")
+
+
+def _parse(text: str | float, units: dict[str, float], kind: str, example: str) -> float:
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        value, unit = float(text), ""
+    else:
+        match = _QUANTITY.fullmatch(str(text)[:100])
+        if match is None:
+            raise CapacityError(f"{str(text)[:40]!r} is not a {kind}; write for example {example!r}")
+        value, unit = float(match[1].replace("_", "")), match[2].lower()
+    if not math.isfinite(value) or value < 0:
+        raise CapacityError(f"a {kind} must be finite and not negative, got {text!r}")
+    if unit and unit not in units:
+        raise CapacityError(f"{text!r}: {unknown_name('unit', unit, units)}")
+    return value * units.get(unit, 1)
+
+
+def format_bytes(count: float, digits: int = 2) -> str:
+    """Bytes as people read memory, always in binary units with the unit printed.
+
+    >>> format_bytes(85_520_809_984)
+    '79.65 GiB'
+    """
+    for unit, factor in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(count) >= factor:
+            return f"{count / factor:,.{digits}f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with a unit that suits the size.
+
+    >>> format_seconds(0.004643)
+    '4.643 ms'
+    """
+    if not math.isfinite(seconds):
+        return "never"
+    for unit, factor, digits in (("h", 3600.0, 2), ("min", 60.0, 2)):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:,.{digits}f} {unit}"
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= factor:
+            return f"{seconds / factor:,.3f} {unit}"
+    return f"{seconds * 1e9:,.1f} ns"
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How values are stored: bits of an element and of what a group of elements shares."""
+
+    name: str
+    element_bits: int
+    family: str
+    group: str | int = "none"
+    group_rows: int = 1
+    group_columns: int = 1
+    scale_bits: int = 0
+    zero_bits: int = 0
+    compute_bits: int = 0
+
+    @property
+    def arithmetic_bits(self) -> int:
+        """Width of the narrowest arithmetic that can use the stored value as it is. [bit]"""
+        return self.compute_bits or self.element_bits
+
+    @property
+    def effective_bits(self) -> float:
+        """Bits of an element with its share of a group of fixed length; row and tensor scales left out.
+
+        >>> number_format("int4_g128").effective_bits
+        4.15625
+        """
+        shared = self.scale_bits + self.zero_bits
+        if isinstance(self.group, int):
+            return self.element_bits + shared / self.group
+        if self.group == "block":
+            return self.element_bits + shared / (self.group_rows * self.group_columns)
+        return float(self.element_bits)
+
+    def matrix_bytes(self, rows: int, columns: int) -> int:
+        """Bytes of a matrix of ``rows`` outputs and ``columns`` inputs with its scales, rounded up. [B]
+
+        >>> number_format("int8").matrix_bytes(4096, 4096) == 4096 * 4096 + 4096 * 4
+        True
+        """
+        shared_bits = self._groups(rows, columns) * (self.scale_bits + self.zero_bits)
+        return -(-rows * columns * self.element_bits // 8) + -(-shared_bits // 8)
+
+    def _groups(self, rows: int, columns: int) -> int:
+        if isinstance(self.group, int):
+            return rows * -(-columns // self.group)
+        if self.group == "block":
+            return -(-rows // self.group_rows) * -(-columns // self.group_columns)
+        return {"none": 0, "tensor": 1, "row": rows}[self.group]
+
+    def cache_bits(self, elements: int) -> int:
+        """Bits of ``elements`` values side by side in a cache: groups of fixed length cost, row scales do not exist."""
+        groups = -(-elements // self.group) if isinstance(self.group, int) else 0
+        return elements * self.element_bits + groups * (self.scale_bits + self.zero_bits)
+
+
+@cache
+def number_formats() -> dict[str, NumberFormat]:
+    """Every number format by name, from ``data/number_formats.toml``."""
+    text = files("capacity").joinpath("data/number_formats.toml").read_text(encoding="utf-8")
+    return {name: NumberFormat(name=name, **row) for name, row in tomllib.loads(text).items()}
+
+
+def number_format(name: str) -> NumberFormat:
+    """The number format called ``name``.
+
+    Raises
+    ------
+    CapacityError
+        If there is none; the nearest names are given.
+    """
+    formats = number_formats()
+    if name not in formats:
+        raise CapacityError(unknown_name("number format", str(name), formats))
+    return formats[name]
+
+
+def _known_format(name: str) -> str:
+    return number_format(name).name
+
+
+FormatName = Annotated[str, AfterValidator(_known_format)]
+"""The name of a number format, in a spec."""
