@@ -1,0 +1,41 @@
+"""How a model is stored: a number format for each module, and exact bytes where file headers were read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from capacity.specs.base import Count, CountOrZero, FrozenMapping, Source, Spec
+from capacity.units import FormatName
+
+WeightPart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "norm"]
+
+
+class StoredOverride(Spec):
+    """Layers ``first`` to before ``stop`` of one part that are stored in another format."""
+
+    part: WeightPart
+    first: CountOrZero
+    stop: Count
+    format: FormatName
+
+
+class Checkpoint(Spec):
+    """Formats by part; what a part does not name is in ``default``. ``total_bytes`` counts tensors, not files.
+
+    ``tensor_bytes`` holds exact sizes by tensor name when the headers of the files were read.
+    """
+
+    default: FormatName
+    parts: FrozenMapping[WeightPart, FormatName] = FrozenMapping()
+    overrides: tuple[StoredOverride, ...] = ()
+    total_bytes: Count | None = None
+    tensor_bytes: FrozenMapping[str, int] = FrozenMapping()
+    evidence: Literal["published", "assumed"] = "published"
+    sources: tuple[Source, ...] = ()
+
+    def format_of(self, part: str, layer: int | None = None) -> str:
+        """The format in which ``part`` is stored, of one layer when given."""
+        for override in reversed(self.overrides):
+            if override.part == part and layer is not None and override.first <= layer < override.stop:
+                return override.format
+        return self.parts.get(part, self.default)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,261 @@
+"""Shapes of a network: stages of layer groups, each with one mixer and one feed-forward. No number formats."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from capacity.specs.base import Count, CountOrZero, NonNegative, Source, Spec
+from capacity.specs.checkpoint import Checkpoint
+
+Projection = Literal["query", "key", "value", "output"]
+Role = Literal["encoder", "decoder", "head", "resident"]
+TensorPart = Literal["embedding", "lm_head", "norm", "attention", "mlp", "vision"]
+
+
+class Tensor(Spec):
+    """One tensor outside the pattern of mixers and feed-forwards.
+
+    ``read`` says how much of it one forward pass reads: all of it, the row of each token, or nothing.
+    A ``tied`` tensor takes no memory of its own: it is the embedding, read again.
+    """
+
+    name: str
+    shape: Annotated[tuple[Count, ...], Field(min_length=1, max_length=6)]
+    part: TensorPart
+    read: Literal["whole", "rows", "never"] = "whole"
+    tied: bool = False
+
+
+class Norms(Spec):
+    """Normalisations of one layer at the hidden width: ``rms`` has a weight, ``layer`` a weight and maybe a bias."""
+
+    kind: Literal["rms", "layer", "none"] = "rms"
+    count: CountOrZero = 2
+    bias: bool = False
+
+    def parameters(self, width: int) -> int:
+        """Parameters of all of them."""
+        return 0 if self.kind == "none" else self.count * width * (2 if self.bias else 1)
+
+
+class Attention(Spec):
+    """Softmax attention with a key-value cache.
+
+    ``sliding`` keys are the last ``window`` tokens, ``chunked`` keys those of the current chunk of ``window``
+    tokens, ``cross`` keys a fixed ``source_tokens`` of another stage. ``kv_of_layer`` reads the cache of an
+    earlier layer instead of keeping one.
+    """
+
+    kind: Literal["attention"] = "attention"
+    query_heads: Count
+    kv_heads: Count
+    head_size: Count
+    value_size: Count | None = None
+    span: Literal["full", "sliding", "chunked", "cross"] = "full"
+    window: Count | None = None
+    source_tokens: Count | None = None
+    source_size: Count | None = None
+    biases: tuple[Projection, ...] = ()
+    query_key_norm: Literal["none", "head", "full"] = "none"
+    query_key_norm_bias: bool = False
+    value_is_key: bool = False
+    sinks: bool = False
+    output_gate: bool = False
+    causal: bool = True
+    kv_of_layer: CountOrZero | None = None
+    kv_projections: bool = True
+
+    @property
+    def value_head_size(self) -> int:
+        """Width of one value head; the key width unless said."""
+        return self.value_size or self.head_size
+
+    @property
+    def keeps_cache(self) -> bool:
+        """Whether this layer has a growing cache of its own."""
+        return self.kv_of_layer is None and self.span != "cross"
+
+    @model_validator(mode="after")
+    def heads_group_evenly(self) -> Self:
+        if self.query_heads % self.kv_heads:
+            raise ValueError(f"{self.query_heads} query heads do not divide into {self.kv_heads} KV heads")
+        return self
+
+    @model_validator(mode="after")
+    def span_has_its_length(self) -> Self:
+        if self.span in ("sliding", "chunked") and self.window is None:
+            raise ValueError(f"{self.span} attention needs a window")
+        if self.span == "full" and self.window is not None:
+            raise ValueError("full attention has no window")
+        if self.span == "cross" and self.source_tokens is None:
+            raise ValueError("cross attention needs source_tokens")
+        return self
+
+
+class Indexer(Spec):
+    """The key selector of a sparse latent attention: it keeps one small key a token of its own."""
+
+    heads: Count
+    head_size: Count
+    top_k: Count
+
+
+class LatentAttention(Spec):
+    """Multi-head latent attention: one compressed latent and one rotary key a token, whatever the head count."""
+
+    kind: Literal["latent"] = "latent"
+    query_heads: Count
+    query_rank: Count | None = None
+    kv_rank: Count
+    nope_size: Count
+    rope_size: Count
+    value_size: Count
+    biases: bool = False
+    indexer: Indexer | None = None
+
+    @property
+    def latent_size(self) -> int:
+        """Elements cached for one token of one layer, without an indexer key."""
+        return self.kv_rank + self.rope_size
+
+
+class Matrix(Spec):
+    """A named weight of a state mixer: ``rows`` outputs from ``columns`` inputs; how tensor parallelism cuts it."""
+
+    name: str
+    rows: Count
+    columns: Count
+    shard: Literal["rows", "columns", "whole"] = "rows"
+
+
+class StateTensor(Spec):
+    """What a state mixer keeps for one sequence, whatever its length."""
+
+    name: str
+    elements: Count
+    kind: Literal["conv", "recurrent"]
+
+
+class StateMixer(Spec):
+    """A mixer with constant memory: state space, delta rule, gated recurrence, short convolution.
+
+    ``heads`` is what tensor parallelism divides. ``vector_parameters`` are small tensors that stay 16 bit.
+    ``update_flop`` is the arithmetic of one token on the state itself, beside the matrices.
+    """
+
+    kind: Literal["state"] = "state"
+    name: str
+    heads: Count = 1
+    matrices: tuple[Matrix, ...]
+    vector_parameters: CountOrZero = 0
+    state: tuple[StateTensor, ...] = ()
+    update_flop: NonNegative = 0.0
+
+
+class NoMixer(Spec):
+    """A layer that does not mix tokens."""
+
+    kind: Literal["none"] = "none"
+
+
+class Dense(Spec):
+    """A feed-forward of two matrices, or three when gated."""
+
+    kind: Literal["dense"] = "dense"
+    intermediate_size: Count
+    gated: bool = True
+    bias: bool = False
+
+
+class Experts(Spec):
+    """A routed feed-forward; ``shared_intermediate_size`` is the total width of experts that every token visits."""
+
+    kind: Literal["experts"] = "experts"
+    experts: Count
+    experts_per_token: Count
+    intermediate_size: Count
+    gated: bool = True
+    bias: bool = False
+    router_bias: bool = False
+    shared_intermediate_size: CountOrZero = 0
+    shared_gate: bool = False
+
+    @model_validator(mode="after")
+    def chosen_experts_exist(self) -> Self:
+        if self.experts_per_token > self.experts:
+            raise ValueError(f"{self.experts_per_token} experts a token of only {self.experts}")
+        return self
+
+
+class NoFeedForward(Spec):
+    """A layer without a feed-forward."""
+
+    kind: Literal["none"] = "none"
+
+
+Mixer = Annotated[Attention | LatentAttention | StateMixer | NoMixer, Field(discriminator="kind")]
+FeedForward = Annotated[Dense | Experts | NoFeedForward, Field(discriminator="kind")]
+
+
+class LayerGroup(Spec):
+    """Layers that are alike. ``weights_of_layer``: they use the weights of that layer, but keep their own cache."""
+
+    indices: Annotated[tuple[CountOrZero, ...], Field(min_length=1, max_length=10_000)]
+    mixer: Mixer
+    feed_forward: FeedForward
+    norms: Norms = Norms()
+    extra: tuple[Tensor, ...] = ()
+    weights_of_layer: CountOrZero | None = None
+
+
+class Stage(Spec):
+    """A run of layers of one width; what an encoder stage holds belongs to the part ``vision``."""
+
+    name: str
+    role: Role
+    hidden_size: Count
+    layers: tuple[LayerGroup, ...] = ()
+    before: tuple[Tensor, ...] = ()
+    after: tuple[Tensor, ...] = ()
+
+    @property
+    def layer_count(self) -> int:
+        """Layers of all groups."""
+        return sum(len(group.indices) for group in self.layers)
+
+    @model_validator(mode="after")
+    def layers_are_numbered_once(self) -> Self:
+        numbers = sorted(index for group in self.layers for index in group.indices)
+        if numbers != list(range(len(numbers))):
+            raise ValueError("layer indices must be 0, 1, 2 ... each once over all groups of a stage")
+        return self
+
+
+class ModelSpec(Spec):
+    """A network as sizing sees it. ``notes`` are what the importer ignored or assumed."""
+
+    name: str
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    vocabulary: CountOrZero = 0
+    positions: Count | None = None
+    checkpoint: Checkpoint | None = None
+    sources: tuple[Source, ...] = ()
+    notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def decoder(self) -> Stage:
+        """The stage that makes tokens one at a time: the first decoder stage."""
+        for stage in self.stages:
+            if stage.role == "decoder":
+                return stage
+        raise ValueError(f"{self.name} has no decoder stage: it makes no tokens one at a time")
+
+    @model_validator(mode="after")
+    def stages_have_their_own_names(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) != len(names):
+            raise ValueError(f"stage names repeat: {', '.join(names)}")
+        return self
