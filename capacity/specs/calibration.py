@@ -1,0 +1,52 @@
+"""Fitted constants of the latency law, where they hold, what they came from and how far they miss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from capacity.specs.base import Count, Fraction, FrozenMapping, NonNegative, Positive, Source, Spec
+
+
+class Scope(Spec):
+    """Where a calibration holds; ``None`` means any."""
+
+    engine: str
+    device_class: str | None = None
+    launch_mode: str | None = None
+    weights: str | None = None
+
+
+class HoldOutError(Spec):
+    """How far the calibrated law missed points that did not take part in the fit."""
+
+    points: Count
+    held_out_by: str
+    mean_absolute: NonNegative
+    p90: NonNegative
+    worst: NonNegative
+
+
+class Calibration(Spec):
+    """Constants of the law in ``estimators/latency.py`` and the band that goes with them.
+
+    Efficiencies are by operator, with ``default`` for the rest; times are in seconds. The estimate is
+    ``value``, the band ``value * band_low`` to ``value * band_high``.
+    """
+
+    name: str
+    scope: Scope
+    memory_efficiency: FrozenMapping[str, Fraction] = FrozenMapping({"default": 1.0})
+    flop_efficiency: FrozenMapping[str, Fraction] = FrozenMapping({"default": 1.0})
+    layer_s: NonNegative = 0.0
+    launch_s: NonNegative = 0.0
+    sequence_s: NonNegative = 0.0
+    host_floor_s: NonNegative = 0.0
+    prefill_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    band_low: Annotated[float, Field(gt=0, le=1)]
+    band_high: Annotated[float, Field(ge=1)]
+    read_bytes_per_s: Positive | None = None
+    points: tuple[str, ...]
+    hold_out: HoldOutError | None = None
+    sources: tuple[Source, ...] = ()

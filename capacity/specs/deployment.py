@@ -1,0 +1,107 @@
+"""The operator's choices: number formats, parallelism, engine, memory limit, chunk sizes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from capacity.specs.base import Count, CountOrZero, Fraction, Spec
+from capacity.units import FormatName, number_format
+
+OverridePart = Literal[
+    "attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"
+]
+Degree = Annotated[int, Field(ge=1, le=65_536, strict=True)]
+_SLICE = re.compile(r"(\d{0,6}):(\d{0,6})")
+
+
+class Override(Spec):
+    """One part, in the layers of a Python slice or in all of them, in another number format."""
+
+    part: OverridePart
+    format: FormatName
+    layers: str | None = None
+
+    @model_validator(mode="after")
+    def layers_are_a_slice(self) -> Self:
+        if self.layers is not None and _SLICE.fullmatch(self.layers) is None:
+            raise ValueError(f"layers must look like '16:32', ':8' or '24:', got {self.layers!r}")
+        return self
+
+    def covers(self, layer: int) -> bool:
+        """Whether ``layer`` lies in the slice."""
+        if self.layers is None:
+            return True
+        match = _SLICE.fullmatch(self.layers)
+        first, stop = match.groups() if match else ("", "")
+        return int(first or 0) <= layer < int(stop or 10**9)
+
+
+def _as_overrides(value: Any) -> Any:
+    return (value,) if isinstance(value, dict | Override) else value
+
+
+class Deployment(Spec):
+    """How one replica of a model is served. What is ``None`` is chosen by the engine and echoed as assumed.
+
+    ``weights`` applies to attention, mlp and experts; embedding, head, router, norms, biases and vision stay 16
+    bit unless overridden. ``as_stored`` takes the formats of the checkpoint. ``activations`` is the compute format.
+    """
+
+    weights: Literal["as_stored"] | FormatName = "as_stored"
+    activations: FormatName = "bf16"
+    kv_cache: FormatName | None = None
+    state: FormatName | None = None
+    overrides: Annotated[tuple[Override, ...], BeforeValidator(_as_overrides)] = ()
+    tensor_parallel: Degree = 1
+    pipeline_parallel: Degree = 1
+    data_parallel: Degree = 1
+    expert_parallel: Degree | None = None
+    engine: str = "reference"
+    engine_version: str | None = None
+    memory_fraction: Fraction = 0.9
+    reserved_bytes: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+    block_tokens: Annotated[int, Field(ge=1, le=65_536, strict=True)] = 16
+    max_sequences: Count | None = None
+    prefill_chunk_tokens: Count = 8192
+    draft: Draft | None = None
+
+    @property
+    def experts_split(self) -> int:
+        """Ways in which experts are spread: ``expert_parallel``, or all devices of one pipeline stage."""
+        return self.expert_parallel or 1
+
+    @property
+    def devices(self) -> int:
+        """Devices of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    @model_validator(mode="after")
+    def experts_spread_over_the_devices_of_a_stage(self) -> Self:
+        ranks = self.tensor_parallel * self.data_parallel
+        if self.expert_parallel is not None and ranks % self.expert_parallel:
+            raise ValueError(
+                f"expert_parallel {self.expert_parallel} must divide tensor_parallel x data_parallel = {ranks}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def activations_can_be_computed_in(self) -> Self:
+        chosen = number_format(self.activations)
+        if isinstance(chosen.group, int) and chosen.name not in ("mxfp4", "nvfp4", "mxfp8"):
+            raise ValueError(f"activations {chosen.name!r} is a storage format; compute in bf16, fp16, fp8_e4m3 or int8")
+        return self
+
+
+class Draft(Spec):
+    """Speculative decoding: how many tokens are drafted a step, and how often one is accepted."""
+
+    tokens: Annotated[int, Field(ge=1, le=1024, strict=True)]
+    acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    model: str | None = None
+    extra_cache_layers: CountOrZero = 0
+
+
+Deployment.model_rebuild()

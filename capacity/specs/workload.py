@@ -1,0 +1,31 @@
+"""What is asked of a deployment: tokens a request, concurrency, arrival rate and objectives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from capacity.specs.base import Count, Positive, Spec
+
+
+class Workload(Spec):
+    """Requests of one kind. Memory is judged at prompt + output, TPOT at prompt + output / 2."""
+
+    prompt_tokens: Count = 2048
+    output_tokens: Count = 256
+    concurrency: Count = 1
+    requests_per_s: Positive | None = None
+    max_ttft_s: Positive | None = None
+    max_tpot_s: Positive | None = None
+    percentile: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)] | None = None
+
+    @property
+    def memory_tokens(self) -> int:
+        """Context at which memory is judged: the longest a request becomes. [token]"""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
+    def mean_context_tokens(self) -> int:
+        """Context at which TPOT is judged: the mean over the answer, rounded up. [token]"""
+        return self.prompt_tokens + -(-self.output_tokens // 2)
