@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
@@ -80,6 +81,14 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="never")
 
+    @cached_property
+    def hash_value(self) -> int:
+        """The hash, kept: specs are keys of caches and a model holds hundreds of values."""
+        return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
+
+    def __hash__(self) -> int:
+        return self.hash_value
+
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: str) -> Self:
         """Validate outside data; an error names the place and the field.
@@ -109,6 +118,26 @@ class Spec(BaseModel):
         if "assumed" in type(self).model_fields:
             data["assumed"] = tuple(dict.fromkeys([*data.get("assumed", ()), *changes]))
         return type(self).parse(data, where=getattr(self, "name", type(self).__name__))
+
+
+class UserSpec(Spec):
+    """A spec that people construct by hand: a wrong field is one sentence there too, not a validation dump."""
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise rephrase(error, type(self).__name__) from None
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any], where: str) -> Self:
+        """Validate outside data; an error names the place and the field."""
+        if not isinstance(data, Mapping):
+            raise SpecError(f"{where}: must be a table of fields, got {type(data).__name__}")
+        try:
+            return cls(**data)
+        except SpecError as error:
+            raise SpecError(str(error).replace(f"{cls.__name__}:", f"{where}:")) from None
 
 
 def _set(data: Any, path: list[str], value: Any, dotted: str, kind: str) -> None:

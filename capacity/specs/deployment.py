@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from capacity.specs.base import Count, CountOrZero, Fraction, Spec
+from capacity.specs.base import Count, CountOrZero, Fraction, Spec, UserSpec
 from capacity.units import FormatName, number_format
 
 OverridePart = Literal[
     "attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"
 ]
 Degree = Annotated[int, Field(ge=1, le=65_536, strict=True)]
+AS_STORED = "as_stored"
 _SLICE = re.compile(r"(\d{0,6}):(\d{0,6})")
 
 
@@ -43,14 +44,18 @@ def _as_overrides(value: Any) -> Any:
     return (value,) if isinstance(value, dict | Override) else value
 
 
-class Deployment(Spec):
+def _weights_format(name: str) -> str:
+    return name if name == AS_STORED else number_format(name).name
+
+
+class Deployment(UserSpec):
     """How one replica of a model is served. What is ``None`` is chosen by the engine and echoed as assumed.
 
     ``weights`` applies to attention, mlp and experts; embedding, head, router, norms, biases and vision stay 16
     bit unless overridden. ``as_stored`` takes the formats of the checkpoint. ``activations`` is the compute format.
     """
 
-    weights: Literal["as_stored"] | FormatName = "as_stored"
+    weights: Annotated[str, AfterValidator(_weights_format)] = AS_STORED
     activations: FormatName = "bf16"
     kv_cache: FormatName | None = None
     state: FormatName | None = None
@@ -67,11 +72,6 @@ class Deployment(Spec):
     max_sequences: Count | None = None
     prefill_chunk_tokens: Count = 8192
     draft: Draft | None = None
-
-    @property
-    def experts_split(self) -> int:
-        """Ways in which experts are spread: ``expert_parallel``, or all devices of one pipeline stage."""
-        return self.expert_parallel or 1
 
     @property
     def devices(self) -> int:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from capacity.specs.base import Count, Positive, Spec
+from capacity.specs.base import Count, Positive, UserSpec
 
 
-class Workload(Spec):
+class Workload(UserSpec):
     """Requests of one kind. Memory is judged at prompt + output, TPOT at prompt + output / 2."""
 
     prompt_tokens: Count = 2048
