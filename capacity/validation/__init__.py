@@ -1,0 +1,1 @@
+"""Predictions beside measurements, and fits of calibrations."""
