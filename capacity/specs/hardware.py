@@ -1,0 +1,245 @@
+"""What one device holds, moves and computes; ``sources`` says who claims so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from capacity.errors import SpecError, unknown_name
+from capacity.specs.base import Count, Evidence, FrozenMapping, Positive, Source, Spec
+from capacity.specs.hardware_checks import ALLOWANCES, contradictions, untold
+from capacity.units import number_format, number_formats
+
+_PATHS_BEYOND_FORMATS = ("int4", "fp64")  # a path can be wider than any one storage format
+
+
+def _known_path(name: str) -> str:
+    allowed = [*number_formats(), *_PATHS_BEYOND_FORMATS]
+    if name not in allowed:
+        raise ValueError(unknown_name("number format", name, allowed))
+    return name
+
+
+PathName = Annotated[str, AfterValidator(_known_path)]
+Bytes = Annotated[int, Field(ge=1, lt=2**53, strict=True)]
+Rates = FrozenMapping[PathName, Positive]
+
+
+class Memory(Spec):
+    """Main memory. ``capacity_bytes`` is what the driver reports; the datasheet's "80 GB" is only a label.
+
+    ``reserve_bytes`` is what an operating system keeps of a memory shared with it (``unified``).
+    """
+
+    bytes_per_s: Positive
+    capacity_bytes: Bytes | None = None
+    datasheet_label: str | None = None
+    kind: str | None = None
+    unified: bool = False
+    reserve_bytes: Bytes | None = None
+    l2_bytes: Bytes | None = None
+    last_level_cache_bytes: Bytes | None = None
+
+
+class Compute(Spec):
+    """Units (SM, CU, core), the clock that the peak rates assume, and the shared memory of one unit."""
+
+    units: Count | None = None
+    boost_hz: Positive | None = None
+    shared_memory_per_unit_bytes: Bytes | None = None
+
+
+class Links(Spec):
+    """Link to other devices. ``bytes_per_s_per_peer`` is given where one peer gets less than the whole rate."""
+
+    kind: str
+    bytes_per_s_per_direction: Positive | None = None
+    bytes_per_s_per_peer: Positive | None = None
+    domain_devices: Count | None = None
+
+
+class HostLink(Spec):
+    """Link to the host processor."""
+
+    kind: str
+    bytes_per_s_per_direction: Positive | None = None
+
+
+class PowerMode(Spec):
+    """A power limit the vendor names, with what it changes; None where no source says."""
+
+    power_w: Positive
+    bytes_per_s: Positive | None = None
+    peak_factor: Positive | None = None
+    boost_hz: Positive | None = None
+
+
+class Power(Spec):
+    """Board or module power."""
+
+    tdp_w: Positive | None = None
+    modes: FrozenMapping[str, PowerMode] = FrozenMapping()
+
+
+class Measured(Spec):
+    """Achieved rates, for estimates that ask for them.
+
+    Reads: the best stream, and the median of matrix-vector products over large weights. ``gemv_*``: the law
+    ``gemv_fixed_s + weight_bytes / gemv_bytes_per_s``. Matrix products by format: best short burst, sustained
+    search, median of common shapes. ``allreduce_bytes_per_s`` is bus bandwidth of large messages.
+    """
+
+    read_bytes_per_s: Positive | None = None
+    read_bytes_per_s_typical: Positive | None = None
+    copy_bytes_per_s: Positive | None = None
+    lattice_boltzmann_bytes_per_s: Positive | None = None
+    gemv_fixed_s: Positive | None = None
+    gemv_bytes_per_s: Positive | None = None
+    gemm_flop_per_s: Rates = FrozenMapping()
+    gemm_flop_per_s_sustained: Rates = FrozenMapping()
+    gemm_flop_per_s_typical: Rates = FrozenMapping()
+    allreduce_bytes_per_s: Positive | None = None
+    allreduce_devices: Count | None = None
+    host_to_device_bytes_per_s: Positive | None = None
+    device_to_host_bytes_per_s: Positive | None = None
+
+
+class Allowance(Spec):
+    """A figure that leaves a rule of the family: the value that holds here instead, and why."""
+
+    value: Positive
+    reason: Annotated[str, Field(min_length=8)]
+
+
+class HardwareSpec(Spec):
+    """One accelerator. Rates are dense; a format without a row has no matrix path on this part.
+
+    ``peak_flop_per_s`` counts products summed in fp32 (int32); ``peak_flop_per_s_narrow`` the faster fp16 sums of
+    GeForce parts; ``vector_flop_per_s`` the path beside the matrix units. Figures named in ``unverified`` (weak
+    sources) and ``assumed`` (replaced or inherited) are shown as assumed, whatever ``sources`` covers.
+    """
+
+    name: str
+    id: str = ""
+    vendor: str = ""
+    form_factor: str | None = None
+    architecture: str | None = None
+    compute_capability: str | None = None
+    launched: str | None = None
+    half_rate_fp32_accumulate: bool = False
+    memory: Memory
+    peak_flop_per_s: Rates = FrozenMapping()
+    peak_flop_per_s_narrow: Rates = FrozenMapping()
+    vector_flop_per_s: Rates = FrozenMapping()
+    compute: Compute = Compute()
+    links: Links | None = None
+    host_link: HostLink | None = None
+    power: Power = Power()
+    measured: Measured = Measured()
+    sources: tuple[Source, ...] = ()
+    unverified: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    exceptions: FrozenMapping[str, Allowance] = FrozenMapping()
+    based_on: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory a program can have: capacity less what a shared memory keeps for the system. [B]"""
+        if self.memory.capacity_bytes is None:
+            raise SpecError(
+                f"{self.id or self.name}: memory.capacity_bytes is not given (it depends on what is fitted); "
+                'give it with replace(**{"memory.capacity_bytes": ...}) or in a file with based_on'
+            )
+        return self.memory.capacity_bytes - (self.memory.reserve_bytes or 0)
+
+    def peak(self, number_format_name: str) -> float | None:
+        """Highest dense rate at which this part computes in a format, whatever it sums in. [FLOP/s]
+
+        The path follows the family and the arithmetic width of the format: ``fp8_block128``, ``fp8_e5m2`` and
+        ``mxfp8`` use the fp8 path, ``int8_g128`` the int8 path, ``int4_g128`` the int4 path, a 16-bit value
+        stored in fewer bits (``nf4``, ``q4_k``) the faster of bf16 and fp16; ``fp32`` and ``fp64`` may use the
+        vector units. None when the part has no such path.
+        """
+        rates = [
+            table[path]
+            for path in _paths(number_format_name)
+            for table in (self.peak_flop_per_s, self.peak_flop_per_s_narrow, self.vector_flop_per_s)
+            if path in table
+        ]
+        return max(rates, default=None)
+
+    def figures(self) -> Iterator[str]:
+        """Dotted names of every number this spec states."""
+        tables = self.model_dump(exclude={"exceptions", "sources"}, exclude_none=True)
+        yield from _numbers(tables, "")
+
+    def evidence(self, figure: str) -> Evidence:
+        """``assumed`` for a figure that is unverified, replaced or inherited, else ``published``."""
+        return "assumed" if named(figure, (*self.unverified, *self.assumed)) else "published"
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with dotted fields changed; see ``Spec.replace``.
+
+        What was measured on a ceiling that is replaced does not hold for the new one and is left out.
+        """
+        data = self.measured.model_dump()
+        stale = {name: None for name in data if _measures(name, changes) and f"measured.{name}" not in changes}
+        stale = {name: ({} if isinstance(data[name], dict) else None) for name in stale}
+        base = self.model_copy(update={"measured": Measured.model_validate(data | stale)}) if stale else self
+        return super(HardwareSpec, base).replace(**changes)
+
+    @model_validator(mode="after")
+    def figures_agree_and_have_a_source(self) -> Self:
+        """No figure contradicts the rest of the part or its architecture, and each says where it comes from."""
+        unknown = [name for name in self.exceptions if not any(fnmatchcase(name, rule) for rule in ALLOWANCES)]
+        if unknown:
+            raise ValueError(unknown_name("exception", unknown[0], ALLOWANCES))
+        cited = [pattern for source in self.sources for pattern in source.fields]
+        bare = [f for f in self.figures() if not named(f, (*cited, *self.unverified, *self.assumed))]
+        if bare:
+            raise ValueError(
+                f"no source for {', '.join(bare)}; add to `fields` of a [[sources]] entry or to `unverified`"
+            )
+        wrong = [untold(sentence) for sentence in contradictions(self)]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
+
+
+def named(figure: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a dotted figure, or the table it stands in, is named by a list of patterns."""
+    return any(fnmatchcase(figure, pattern) or figure.startswith(f"{pattern}.") for pattern in patterns)
+
+
+def _numbers(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
+
+
+def _measures(name: str, changes: dict[str, Any]) -> bool:
+    """Whether a measured figure was measured on one of the replaced ceilings."""
+    ceilings = {"gemm": ("peak_flop_per_s", "compute"), "allreduce": ("links",), "host": ("host_link",)}
+    ceilings["device"] = ceilings["host"]
+    return any(change.startswith(ceilings.get(name.split("_")[0], ("memory.bytes",))) for change in changes)
+
+
+def _paths(name: str) -> tuple[str, ...]:
+    """Matrix paths that can compute in a format, by the keys of the peak tables."""
+    if name in _PATHS_BEYOND_FORMATS:
+        return (name,)
+    stored = number_format(name)
+    bits = stored.arithmetic_bits
+    if stored.family == "int" and bits in (4, 8):
+        return (f"int{bits}",)
+    if bits == 8:
+        return ("fp8_e4m3",)
+    if bits == 16 and name not in ("bf16", "fp16"):
+        return ("bf16", "fp16")
+    return (name,)

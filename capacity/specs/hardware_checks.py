@@ -1,0 +1,139 @@
+"""What the figures of one part must satisfy among themselves; the constants are data, with sources."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from capacity.units import GIB
+
+if TYPE_CHECKING:
+    from capacity.specs.hardware import HardwareSpec
+
+# Names that the `exceptions` table of a part may use; the value given there takes the place of the rule's.
+ALLOWANCES = ("flop_per_clock_and_unit", "fp8_over_16_bit", "fp4_over_fp8", "measured.*")
+_RATIO_TOLERANCE = 0.04  # datasheets round; 1299/667 is the worst honest row
+
+
+def contradictions(part: HardwareSpec) -> Iterator[str]:
+    """One sentence for each figure that cannot be right beside the others."""
+    yield from _capacity_and_label(part)
+    yield from _flop_per_clock(part)
+    yield from _ratios_of_peaks(part)
+    yield from _links(part)
+    yield from _measured_below_peak(part)
+
+
+def untold(sentence: str) -> str:
+    """The sentence, with the way out for a part that truly differs."""
+    return f"{sentence}; if this part truly differs, say so with a value and a reason in [exceptions]"
+
+
+def _capacity_and_label(part: HardwareSpec) -> Iterator[str]:
+    memory = part.memory
+    label = re.fullmatch(r"([0-9.]+) (GB|GiB)", memory.datasheet_label or "")
+    if memory.datasheet_label and not label:
+        yield f"memory.datasheet_label {memory.datasheet_label!r} must read like '80 GB'"
+    if (memory.reserve_bytes or 0) >= (memory.capacity_bytes or 2**53):
+        yield "memory.reserve_bytes must be below memory.capacity_bytes"
+    if not label or memory.capacity_bytes is None or "memory.capacity_bytes" in part.assumed:
+        return
+    ratio = memory.capacity_bytes / (float(label[1]) * GIB)
+    if not 0.92 <= ratio <= 1.02:
+        yield (
+            f"memory.capacity_bytes is {ratio:.3f} of the label {label[0]} read as GiB; drivers report 0.92 to 1.02"
+        )
+
+
+def _flop_per_clock(part: HardwareSpec) -> Iterator[str]:
+    path = "fp16" if "fp16" in part.peak_flop_per_s else "bf16"
+    rate, units, clock = part.peak_flop_per_s.get(path), part.compute.units, part.compute.boost_hz
+    expected = _expected_flop_per_clock(part)
+    if not (rate and units and clock and expected) or _assumed(part, f"peak_flop_per_s.{path}"):
+        return
+    if _assumed(part, "compute.units") or _assumed(part, "compute.boost_hz"):
+        return
+    ratio = rate / (units * clock) / expected
+    if not 0.85 <= ratio <= 1.10:
+        guess = "a sparse or fp16-accumulate rate" if ratio > 1 else "another part's units or an export-cut part"
+        yield (
+            f"peak_flop_per_s.{path} is {ratio:.2f} of the {expected:,.0f} FLOP per clock and unit of this "
+            f"architecture ({guess}?)"
+        )
+
+
+def _expected_flop_per_clock(part: HardwareSpec) -> float | None:
+    if "flop_per_clock_and_unit" in part.exceptions:
+        return part.exceptions["flop_per_clock_and_unit"].value
+    table = _facts("architectures.toml")
+    full = table["compute_capability"].get(part.compute_capability) or table["architecture"].get(part.architecture)
+    return full / 2 if full and part.half_rate_fp32_accumulate else full
+
+
+def _ratios_of_peaks(part: HardwareSpec) -> Iterator[str]:
+    peaks = part.peak_flop_per_s
+    sixteen = "bf16" if "bf16" in peaks else "fp16"
+    fp4 = "nvfp4" if "nvfp4" in peaks else "mxfp4"
+    rules = [("fp8_over_16_bit", "fp8_e4m3", sixteen), ("fp4_over_fp8", fp4, "fp8_e4m3")]
+    for rule, fast, slow in rules:
+        if fast not in peaks or slow not in peaks:
+            continue
+        if _assumed(part, f"peak_flop_per_s.{fast}") or _assumed(part, f"peak_flop_per_s.{slow}"):
+            continue
+        expected = part.exceptions[rule].value if rule in part.exceptions else 2.0
+        ratio = peaks[fast] / peaks[slow]
+        if abs(ratio / expected - 1) > _RATIO_TOLERANCE:
+            yield f"peak_flop_per_s.{fast} is {ratio:.2f} times {slow}, expected {expected:g}"
+
+
+def _links(part: HardwareSpec) -> Iterator[str]:
+    links = part.links
+    rate = links.bytes_per_s_per_direction if links else None
+    if links is None or rate is None or _assumed(part, "links.bytes_per_s_per_direction"):
+        return
+    allowed = _facts("links.toml").get(links.kind, {}).get("bytes_per_s_per_direction")
+    if allowed and rate not in allowed:
+        rates = " or ".join(f"{value:g}" for value in allowed)
+        yield f"links.bytes_per_s_per_direction is {rate:g}; {links.kind} has {rates} in one direction"
+    peer, devices = links.bytes_per_s_per_peer, links.domain_devices
+    if peer and devices and not 0.99 < peer * (devices - 1) / rate < 1.01:
+        yield f"links: {devices - 1} peers at {peer:g} B/s are not {rate:g} B/s per direction"
+
+
+def _measured_below_peak(part: HardwareSpec) -> Iterator[str]:
+    for name, value, ceiling in _measured_and_ceiling(part):
+        allowed = part.exceptions[name].value if name in part.exceptions else 1.0
+        if ceiling and value > ceiling * allowed:
+            more = f", allowed here {allowed:g} times" if allowed != 1 else ""
+            yield f"{name} is {value / ceiling:.3f} times the peak it should stay below{more}"
+
+
+def _measured_and_ceiling(part: HardwareSpec) -> Iterator[tuple[str, float, float | None]]:
+    measured = part.measured
+    for name in ("read_bytes_per_s", "read_bytes_per_s_typical", "copy_bytes_per_s", "gemv_bytes_per_s"):
+        value = getattr(measured, name)
+        if value:
+            yield f"measured.{name}", value, part.memory.bytes_per_s
+    for name in ("gemm_flop_per_s", "gemm_flop_per_s_sustained", "gemm_flop_per_s_typical"):
+        for path, value in getattr(measured, name).items():
+            yield f"measured.{name}.{path}", value, part.peak(path)
+    if measured.allreduce_bytes_per_s and part.links:
+        yield (
+            "measured.allreduce_bytes_per_s",
+            measured.allreduce_bytes_per_s,
+            part.links.bytes_per_s_per_direction,
+        )
+
+
+def _assumed(part: HardwareSpec, figure: str) -> bool:
+    """A what-if figure may break the rules of its family; it is shown as assumed."""
+    return any(figure == name or figure.startswith(f"{name}.") for name in part.assumed)
+
+
+@cache
+def _facts(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("capacity").joinpath("data", name).read_text(encoding="utf-8"))
