@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One prediction and one measurement in the same ``unit``; ``low`` and ``high`` are the band, where one is claimed."""
+    """A prediction and a measurement in one ``unit``; ``low`` and ``high`` are the band, if one is claimed."""
 
     name: str
     unit: str
@@ -58,7 +58,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Absolute relative errors of ``rows`` pairs. ``in_band`` is a share of the pairs that have a band. [1]"""
+    """Absolute relative errors of ``rows`` pairs; ``in_band`` is a share of those that have a band. [1]"""
 
     rows: int
     median: float
@@ -92,7 +92,7 @@ def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> Any:
 
 
 def summarise(pairs: Sequence[Pair]) -> Errors:
-    """Median, mean absolute, p90 and worst error; p90 is an error that occurred (nearest rank), not a mean of two.
+    """Median, mean absolute, p90 and worst error; p90 is an error that occurred (nearest rank).
 
     Raises
     ------

@@ -1,0 +1,325 @@
+"""Speculative decoding: tokens a step, cost of drafting and verifying, where it loses, and short answers.
+
+Times are in units of one plain decode step at the same batch, so that only ratios enter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capacity.errors import CapacityError
+
+ArrayLike = Any
+LONGEST_SEQUENCE = 100_000
+_HALVINGS = 60  # a bisection of [0, 1] down to the last bit of a double
+
+
+def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> Any:
+    r"""Mean tokens that one verification commits: the accepted prefix and one more [1]_.
+
+    .. math:: E = \frac{1 - a^{g + 1}}{1 - a} = \sum_{i=0}^{g} a^i
+
+    Parameters
+    ----------
+    acceptance : array_like
+        Probability that one drafted token is accepted, a. [1]
+    draft_tokens : array_like
+        Tokens drafted a step, g. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [token]
+
+    Raises
+    ------
+    CapacityError
+        If the acceptance is no probability or fewer than one token is drafted.
+
+    Examples
+    --------
+    >>> expected_tokens([0.8, 1.0], 5).round(2)
+    array([3.69, 6.  ])
+
+    References
+    ----------
+    .. [1] Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding",
+       arXiv:2211.17192, eq. 1.
+    """
+    a, g = _checked(acceptance, draft_tokens)
+    certain = a >= 1.0
+    below = np.where(certain, 0.5, a)
+    return np.where(certain, g + 1.0, (1.0 - below ** (g + 1.0)) / (1.0 - below))
+
+
+def _checked(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[Any, Any]:
+    a, g = np.asarray(acceptance, dtype=float), np.asarray(draft_tokens, dtype=float)
+    if not np.all((a >= 0) & (a <= 1)):
+        raise CapacityError(f"acceptance is a probability between 0 and 1, got {acceptance!r}")
+    if not np.all(np.isfinite(g) & (g >= 1) & (g == np.floor(g))):
+        raise CapacityError(f"draft_tokens must be a whole number of at least 1, got {draft_tokens!r}")
+    return a, g
+
+
+def _check_cost(name: str, value: ArrayLike, least: float) -> Any:
+    cost = np.asarray(value, dtype=float)
+    if not np.all(np.isfinite(cost) & (cost >= least)):
+        raise CapacityError(f"{name} is a share of a plain step and at least {least:g}, got {value!r}")
+    return cost
+
+
+def verify_cost(batch: ArrayLike, draft_tokens: ArrayLike, *, ridge_batch: ArrayLike) -> Any:
+    r"""Time of a pass over g + 1 tokens a sequence, in plain steps, on a roofline of weight-bound decode.
+
+    .. math:: v = \frac{\max(1, B (g + 1) / B^*)}{\max(1, B / B^*)}
+
+    Parameters
+    ----------
+    batch : array_like
+        Sequences, B. [sequence]
+    draft_tokens : array_like
+        Tokens drafted a step, g. [token]
+    ridge_batch : array_like
+        Batch at which arithmetic takes as long as reading the weights, B*. [sequence]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [1]
+
+    Raises
+    ------
+    CapacityError
+        If a number is not positive.
+
+    Examples
+    --------
+    >>> verify_cost([1, 104, 1000], 5, ridge_batch=156)
+    array([1., 4., 6.])
+    """
+    _, g = _checked(0.0, draft_tokens)
+    b, ridge = np.asarray(batch, dtype=float), np.asarray(ridge_batch, dtype=float)
+    if not (np.all(b > 0) and np.all(ridge > 0)):
+        raise CapacityError(f"batch and ridge_batch must be positive, got {batch!r} and {ridge_batch!r}")
+    return np.maximum(1.0, b * (g + 1.0) / ridge) / np.maximum(1.0, b / ridge)
+
+
+def ridge_batch(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike, weight_bits: ArrayLike) -> Any:
+    r"""Batch at which a weight-bound decode step turns compute bound: two FLOP for each weight read.
+
+    .. math:: B^* = \frac{P}{B_w} \cdot \frac{b}{2 \cdot 8}
+
+    Parameters
+    ----------
+    flop_per_s : array_like
+        Dense peak, or what is attained of it, P. [FLOP/s]
+    bytes_per_s : array_like
+        Memory bandwidth, or what is attained of it. [B/s]
+    weight_bits : array_like
+        Effective bits of one weight, b. [bit]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [sequence]
+
+    Examples
+    --------
+    >>> float(ridge_batch(flop_per_s=312e12, bytes_per_s=2e12, weight_bits=16))
+    156.0
+    """
+    for name, value in (
+        ("flop_per_s", flop_per_s),
+        ("bytes_per_s", bytes_per_s),
+        ("weight_bits", weight_bits),
+    ):
+        if not np.all(np.greater(value, 0)):
+            raise CapacityError(f"{name} must be positive, got {value!r}")
+    return np.asarray(flop_per_s) / np.asarray(bytes_per_s) * np.asarray(weight_bits) / 16.0
+
+
+def speedup(
+    acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
+) -> Any:
+    r"""Long-run speed-up over plain decoding [1]_.
+
+    .. math:: S = \frac{E}{g c + v}
+
+    Parameters
+    ----------
+    acceptance : array_like
+        Probability that one drafted token is accepted. [1]
+    draft_tokens : array_like
+        Tokens drafted a step, g. [token]
+    draft_cost : array_like
+        Time to draft one token, in plain steps, c. [1]
+    verify_cost : array_like
+        Time of the verification pass, in plain steps, v; 1 while reading weights hides it. [1]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [1]
+
+    Examples
+    --------
+    >>> round(float(speedup(0.8, 5, draft_cost=0.05, verify_cost=1)), 2)
+    2.95
+
+    References
+    ----------
+    .. [1] arXiv:2211.17192, theorem 3.8, with the cost of verification kept.
+    """
+    cost = _check_cost("draft_cost", draft_cost, 0.0) * np.asarray(draft_tokens, dtype=float)
+    return expected_tokens(acceptance, draft_tokens) / (cost + _check_cost("verify_cost", verify_cost, 1.0))
+
+
+def break_even_batch(
+    acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, ridge_batch: ArrayLike
+) -> Any:
+    r"""Batch above which speculation is slower than plain decoding; 0 where it never wins.
+
+    .. math:: B = B^* \frac{E - g c}{g + 1}
+
+    Parameters
+    ----------
+    acceptance : array_like
+        Probability that one drafted token is accepted. [1]
+    draft_tokens : array_like
+        Tokens drafted a step, g. [token]
+    draft_cost : array_like
+        Time to draft one token, in plain steps, c. [1]
+    ridge_batch : array_like
+        Batch at which arithmetic takes as long as reading the weights, B*. [sequence]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all; not rounded. [sequence]
+
+    Examples
+    --------
+    >>> round(float(break_even_batch(0.8, 5, draft_cost=0.05, ridge_batch=156)), 1)
+    89.4
+    """
+    gain = expected_tokens(acceptance, draft_tokens)
+    gain = gain - _check_cost("draft_cost", draft_cost, 0.0) * np.asarray(draft_tokens, dtype=float)
+    share = gain / (np.asarray(draft_tokens, dtype=float) + 1.0)
+    return np.where(gain > 1.0, np.asarray(ridge_batch, dtype=float) * share, 0.0)
+
+
+def acceptance_needed(
+    wanted_speedup: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
+) -> Any:
+    """Acceptance that gives a wanted speed-up; NaN where even certainty would not. Shape: broadcast. [1]
+
+    Parameters
+    ----------
+    wanted_speedup : array_like
+        Plain time a token over the time wanted. [1]
+    draft_tokens : array_like
+        Tokens drafted a step. [token]
+    draft_cost, verify_cost : array_like
+        As in `speedup`, in plain steps. [1]
+
+    Raises
+    ------
+    CapacityError
+        If the wanted speed-up is not positive.
+
+    Examples
+    --------
+    >>> acceptance_needed(22 / 8, 5, draft_cost=[0, 0.02, 0.05], verify_cost=1).round(3)
+    array([0.669, 0.713, 0.769])
+    """
+    wanted = np.asarray(wanted_speedup, dtype=float)
+    if not np.all(wanted > 0):
+        raise CapacityError(f"a wanted speed-up must be positive, got {wanted_speedup!r}")
+    least = speedup(0.0, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost)
+    most = speedup(1.0, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost)
+    wanted, least, most = np.broadcast_arrays(wanted, least, most)
+    low, high = np.zeros(wanted.shape), np.ones(wanted.shape)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = speedup(middle, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost) >= wanted
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(wanted <= least, 0.0, np.where(wanted > most, np.nan, high))
+
+
+def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int) -> Any:
+    r"""Mean verifications for exactly ``output_tokens``; the last step is cut short.
+
+    .. math:: m(n) = 1 + \sum_{k=1}^{g+1} P(k) m(n - k), \quad m(n \le 0) = 0
+
+    with P(k) = a^{k-1}(1 - a) for k <= g and P(g + 1) = a^g.
+
+    Parameters
+    ----------
+    output_tokens : int
+        Tokens to make, n. [token]
+    acceptance : array_like
+        Probability that one drafted token is accepted, a. [1]
+    draft_tokens : int
+        Tokens drafted a step, g. [token]
+
+    Returns
+    -------
+    ndarray
+        In the shape of ``acceptance``. [step]
+
+    Raises
+    ------
+    CapacityError
+        If ``output_tokens`` is not between 1 and 100,000.
+
+    Examples
+    --------
+    >>> expected_steps(7, [0.0, 1.0], 5)
+    array([7., 2.])
+    """
+    a, g = _checked(acceptance, draft_tokens)
+    if not 1 <= output_tokens <= LONGEST_SEQUENCE:
+        raise CapacityError(
+            f"output_tokens must lie between 1 and {LONGEST_SEQUENCE:,}, got {output_tokens!r}"
+        )
+    drafted = int(g)
+    chance = [a ** (k - 1) * (1.0 - a) for k in range(1, drafted + 1)] + [a**drafted]
+    left = [np.zeros(a.shape)] * (drafted + 1)  # steps for n-1, n-2 ... tokens
+    for _ in range(int(output_tokens)):
+        now = 1.0 + sum(p * steps for p, steps in zip(chance, left, strict=True))
+        left = [now, *left[:-1]]
+    return left[0]
+
+
+def answer_speedup(
+    output_tokens: int,
+    acceptance: ArrayLike,
+    draft_tokens: int,
+    *,
+    draft_cost: ArrayLike,
+    verify_cost: ArrayLike,
+) -> Any:
+    """Speed-up over an answer of exactly ``output_tokens``, its last step cut short. Shape: broadcast. [1]
+
+    Parameters
+    ----------
+    output_tokens : int
+        Tokens to make. [token]
+    acceptance : array_like
+        Probability that one drafted token is accepted. [1]
+    draft_tokens : int
+        Tokens drafted a step. [token]
+    draft_cost, verify_cost : array_like
+        As in `speedup`, in plain steps. [1]
+
+    Examples
+    --------
+    >>> float(answer_speedup(7, 1.0, 5, draft_cost=0.05, verify_cost=1))  # two steps of 1.25
+    2.8
+    """
+    cost = _check_cost("draft_cost", draft_cost, 0.0) * draft_tokens + _check_cost(
+        "verify_cost", verify_cost, 1.0
+    )
+    return output_tokens / (expected_steps(output_tokens, acceptance, draft_tokens) * cost)
