@@ -87,17 +87,17 @@ def _copy_tied_table(model: ModelSpec, deploy: Deployment, ranks: list[dict[str,
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """Layers of one kind on one pipeline rank: what each token and each sequence costs there.
+    """Layers of one kind on one pipeline rank: what each token and each sequence costs in one of them.
 
-    ``window`` is 0 for a cache that grows without end. ``constant_bits`` are those of a cross-attention source.
+    ``window`` is 0 for a cache that grows without end. ``constant_bytes`` are those of a cross-attention source.
     """
 
     rank: int
     layers: int
-    token_bits: int
+    token_bytes: int
     window: int
-    constant_bits: int
-    compute_format: str
+    constant_bytes: int
+    format: str
 
 
 @lru_cache(maxsize=512)
@@ -112,9 +112,9 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
                 key = _cache_of_layer(group, layer, rank_of_layer(layer, stage.name, model, deploy), deploy)
                 counts[key] = counts.get(key, 0) + 1
     return tuple(
-        CacheRow(rank, layers, bits, window, constant, name)
-        for (rank, bits, window, constant, name), layers in counts.items()
-        if bits or constant
+        CacheRow(rank, layers, token, window, constant, name)
+        for (rank, token, window, constant, name), layers in counts.items()
+        if token or constant
     )
 
 
@@ -125,14 +125,15 @@ def _cache_of_layer(
     if isinstance(mixer, LatentAttention):
         bits = stored.cache_bits(mixer.latent_size)
         bits += stored.cache_bits(mixer.indexer.head_size) if mixer.indexer else 0
-        return rank, bits, 0, 0, stored.name
+        return rank, -(-bits // 8), 0, 0, stored.name
     if not isinstance(mixer, Attention) or mixer.kv_of_layer is not None:
         return rank, 0, 0, 0, stored.name
     heads = max(1, mixer.kv_heads // deploy.tensor_parallel)
     bits = stored.cache_bits(heads * mixer.head_size) + stored.cache_bits(heads * mixer.value_head_size)
+    token_bytes = -(-bits // 8)
     if mixer.span == "cross":
-        return rank, 0, 0, bits * (mixer.source_tokens or 0), stored.name
-    return rank, bits, mixer.window or 0, 0, stored.name
+        return rank, 0, 0, token_bytes * (mixer.source_tokens or 0), stored.name
+    return rank, token_bytes, mixer.window or 0, 0, stored.name
 
 
 def held_tokens(context_tokens: ArrayLike, window: int, block_tokens: int = 1) -> Any:
@@ -151,24 +152,26 @@ def sequence_cache_bytes(
     model: ModelSpec, deploy: Deployment, *, context_tokens: ArrayLike, rank: int, block_tokens: int = 1
 ) -> Any:
     """Cache of one sequence on a device of one pipeline rank, in the shape of ``context_tokens``. [B]"""
-    bits: Any = np.zeros(np.shape(context_tokens), dtype=np.int64)
+    held: Any = 0
     for row in cache_rows(model, deploy):
-        if row.rank == rank:
-            bits = bits + row.layers * row.token_bits * held_tokens(context_tokens, row.window, block_tokens)
-    return -(-bits // 8)
+        if row.rank == rank and row.token_bytes:
+            tokens = held_tokens(context_tokens, row.window, block_tokens)
+            held = held + row.layers * row.token_bytes * tokens
+    return held + np.zeros(np.shape(context_tokens), dtype=np.int64)
 
 
 @lru_cache(maxsize=512)
 def sequence_state_bytes(model: ModelSpec, deploy: Deployment, rank: int) -> int:
     """Recurrent, convolution and cross-attention state of one sequence on a device of one pipeline rank. [B]"""
-    bits = sum(row.layers * row.constant_bits for row in cache_rows(model, deploy) if row.rank == rank)
+    cross = sum(row.layers * row.constant_bytes for row in cache_rows(model, deploy) if row.rank == rank)
+    bits = 0
     for stage in model.stages:
         for group in stage.layers:
             if isinstance(group.mixer, StateMixer):
                 for layer in group.indices:
                     if rank_of_layer(layer, stage.name, model, deploy) == rank:
                         bits += _state_bits(group.mixer, layer, deploy)
-    return -(-bits // 8)
+    return cross - (-bits // 8)
 
 
 def _state_bits(mixer: StateMixer, layer: int, deploy: Deployment) -> int:

@@ -1,0 +1,121 @@
+"""The promised functions: look up, call, wrap. Specs are positional, numbers keyword-only; no arithmetic here.
+
+Numbers may be scalars or numpy arrays that broadcast; scalar in, Python int or float out. Bytes are per device, the
+heaviest one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capacity import evaluate
+from capacity.estimators import memory, serving, work
+from capacity.estimators.memory import ParameterCount
+from capacity.evaluate import plain, whole
+from capacity.results import Estimate, Sizing
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.workload import Workload
+from capacity.studies import sizing as _sizing
+
+ArrayLike = Any
+
+
+def parameter_count(model: ModelSpec) -> ParameterCount:
+    """Parameters of ``model``: .total .active .read_per_token .embedding .lm_head .by_module. [parameter]"""
+    return memory.parameter_count(model)
+
+
+def weight_bytes(model: ModelSpec, deploy: Deployment) -> int:
+    """Weight bytes on the heaviest device. [B]"""
+    return max(sum(parts.values()) for parts in memory.weight_bytes_by_rank(model, deploy))
+
+
+def kv_cache_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Any:
+    """Key-value cache on the heaviest device, in the broadcast shape of the inputs; grows with context. [B]
+
+    This is what the tokens need. An engine allocates whole blocks: the ledger of a sizing shows the unused rest.
+    """
+    batch, context = whole("batch", batch), whole("context_tokens", context_tokens, least=0)
+    evaluate.same_shape(batch=batch, context_tokens=context)
+    evaluate.check(model, deploy)
+    evaluate.refuse_overflow(deploy, model, batch, context)
+    mine = work.rank_batch(batch, deploy)
+    ranks = [
+        mine * memory.sequence_cache_bytes(model, deploy, context_tokens=context, rank=rank)
+        for rank in range(deploy.pipeline_parallel)
+    ]
+    return plain(np.max(np.stack(np.broadcast_arrays(*ranks)), axis=0))
+
+
+def state_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
+    """Recurrent, convolution and cross-attention state on the heaviest device; constant in context. [B]"""
+    batch = whole("batch", batch)
+    evaluate.check(model, deploy)
+    evaluate.refuse_overflow(deploy, model, batch, 1)
+    each = max(memory.sequence_state_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
+    return plain(work.rank_batch(batch, deploy) * each)
+
+
+def activation_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, tokens: ArrayLike) -> Any:
+    """Activation peak of one device over phases, logits and sampler rows included. [B]
+
+    ``tokens`` are the prompt tokens of each sequence; a prefill pass holds at most ``prefill_chunk_tokens``.
+    """
+    batch, tokens = whole("batch", batch), whole("tokens", tokens)
+    evaluate.same_shape(batch=batch, tokens=tokens)
+    evaluate.check(model, deploy)
+    evaluate.refuse_overflow(deploy, model, batch, tokens)
+    return plain(memory.activation_bytes(model, deploy, rank_batch=work.rank_batch(batch, deploy), tokens=tokens))
+
+
+def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, context_tokens: ArrayLike) -> Any:
+    """Largest batch of one replica at ``context_tokens`` each: n fits, n + 1 does not; 0 when weights do not fit."""
+    context = whole("context_tokens", context_tokens)
+    evaluate.check(model, deploy)
+    return plain(evaluate.max_batch(model, hardware, deploy, context_tokens=context))
+
+
+def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
+    """Longest context of each of ``batch`` sequences that fits, at most the model's positions. [token]"""
+    batch = whole("batch", batch)
+    evaluate.check(model, deploy)
+    return plain(evaluate.max_context(model, hardware, deploy, batch=batch)[0])
+
+
+def ridge_point(hardware: HardwareSpec, number_format: str, *, attainable: bool = False) -> float:
+    """FLOP per byte at which compute time equals memory time, on datasheet or on measured ceilings. [FLOP/B]"""
+    return evaluate.ridge_point(hardware, number_format, attainable=attainable)
+
+
+def tpot(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
+) -> Estimate:
+    """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
+    batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
+    evaluate.same_shape(batch=batch, context_tokens=context)
+    return evaluate.tpot(model, hardware, deploy, batch=batch, context_tokens=context)
+
+
+def ttft(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
+) -> Estimate:
+    """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
+    batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
+    evaluate.same_shape(batch=batch, prompt_tokens=prompt)
+    return evaluate.ttft(model, hardware, deploy, batch=batch, prompt_tokens=prompt)
+
+
+def request_latency(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -> Any:
+    """TTFT + (N - 1) TPOT: the time to first token holds the first of ``output_tokens``. [s]"""
+    return plain(serving.request_latency_s(ttft_s, tpot_s, whole("output_tokens", output_tokens)))
+
+
+def size(
+    model: ModelSpec, hardware: HardwareSpec, workload: Workload | None = None, deploy: Deployment | None = None
+) -> Sizing:
+    """Size one replica: ledger, limits, bounds, and whether it fits."""
+    return _sizing.size(model, hardware, workload, deploy)

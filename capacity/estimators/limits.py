@@ -1,0 +1,144 @@
+"""Largest batch and longest context that fit, in closed form: whole numbers in, whole numbers out, no search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+ArrayLike = Any
+UNBOUNDED = 2**62
+
+
+def max_rank_batch(
+    *,
+    free_bytes: ArrayLike,
+    sequence_bytes: ArrayLike,
+    token_activation_bytes: int,
+    sequence_activation_bytes: int,
+    tokens: ArrayLike,
+    chunk_tokens: int,
+) -> Any:
+    r"""Sequences that fit one device beside its weights.
+
+    The largest n with :math:`n (c + b) + a \max(\min(n t, k), n) \le R`: each sequence holds its cache and state c
+    and a sampler row b, and the tokens in flight of a prefill chunk k (or one a sequence in decode) cost a each.
+
+    Parameters
+    ----------
+    free_bytes : array_like
+        Memory left by weights and reserves, R. [B]
+    sequence_bytes : array_like
+        Cache and state of one sequence, blocks rounded up, c. [B]
+    token_activation_bytes, sequence_activation_bytes : int
+        a and b. [B]
+    tokens : array_like
+        Prompt tokens of one sequence, t. [token]
+    chunk_tokens : int
+        Most tokens in one prefill pass, k. [token]
+
+    Returns
+    -------
+    ndarray
+        n in the broadcast shape, 0 where nothing fits. [sequence]
+
+    Examples
+    --------
+    >>> int(max_rank_batch(free_bytes=62_000_000_000, sequence_bytes=1_073_741_824, token_activation_bytes=0,
+    ...                    sequence_activation_bytes=0, tokens=2048, chunk_tokens=8192))
+    57
+    """
+    free = np.asarray(free_bytes, dtype=np.int64)
+    each = np.asarray(sequence_bytes, dtype=np.int64) + sequence_activation_bytes
+    a = token_activation_bytes
+    decode = _divide(free, each + a)
+    whole_prompts = _divide(free, each + a * np.asarray(tokens))
+    chunked = _divide(free - a * chunk_tokens, each)
+    return np.minimum(decode, np.maximum(whole_prompts, chunked))
+
+
+def max_tokens(
+    *,
+    free_bytes: ArrayLike,
+    rank_batch: ArrayLike,
+    layers: Sequence[int],
+    token_bytes: Sequence[int],
+    windows: Sequence[int],
+    block_tokens: int,
+    constant_bytes: int,
+    token_activation_bytes: int,
+    chunk_tokens: int,
+) -> Any:
+    r"""Longest context of each of ``rank_batch`` sequences on one device.
+
+    The largest t for which n sequences with caches :math:`\sum_i l_i c_i \min(t, w_i)`, in whole blocks, constant
+    bytes and the activations of :func:`max_rank_batch` fit R. Where only windows grow and all of them are full,
+    the answer is `UNBOUNDED`.
+
+    Parameters
+    ----------
+    free_bytes, rank_batch : array_like
+        R and n. [B], [sequence]
+    layers, token_bytes, windows : sequence of int
+        Rows of like layers: how many, bytes of a token in each, window (0: none). [layer], [B], [token]
+    block_tokens : int
+        Tokens of a cache block. [token]
+    constant_bytes : int
+        State and sampler row of one sequence. [B]
+    token_activation_bytes, chunk_tokens : int
+        As in `max_rank_batch`. [B], [token]
+
+    Returns
+    -------
+    ndarray
+        t in the broadcast shape, 0 where nothing fits. [token]
+    """
+    batch = np.asarray(rank_batch, dtype=np.int64)
+    free = np.asarray(free_bytes, dtype=np.int64) - batch * constant_bytes
+    a = token_activation_bytes
+    rows = [(count * size, window) for count, size, window in zip(layers, token_bytes, windows, strict=True) if size]
+    decode = _tokens_within((free - a * batch) // batch, rows, block_tokens, 0)
+    chunked = _tokens_within((free - a * chunk_tokens) // batch, rows, block_tokens, 0)
+    whole_prompts = _tokens_within(free // batch, rows, block_tokens, a)
+    return np.minimum(decode, np.maximum(whole_prompts, chunked))
+
+
+def _tokens_within(budget: Any, rows: list[tuple[int, int]], block: int, token_activation: int) -> Any:
+    """Largest t with sum_i c_i min(blocks(t), blocks(w_i)) block + a t <= budget."""
+    blocks = _blocks_within(budget, rows, block, token_activation)
+    tokens = np.minimum(blocks, UNBOUNDED // block) * block
+    if token_activation:  # part of one more block: its cache is charged whole, its activations by the token
+        cache = _cache_of(blocks + 1, rows, block)
+        partial = (budget - cache) // token_activation
+        tokens = np.where(partial > tokens, np.minimum(partial, (blocks + 1) * block), tokens)
+    return np.maximum(tokens, 0)
+
+
+def _blocks_within(budget: Any, rows: list[tuple[int, int]], block: int, token_activation: int) -> Any:
+    """Whole blocks: the cost is linear between the windows, so each stretch has its own quotient."""
+    ends = sorted({-(-window // block) for _, window in rows if window})
+    best: Any = np.zeros(np.shape(budget), dtype=np.int64)
+    start = 0
+    for end in [*ends, UNBOUNDED // max(block, 1)]:
+        slope = block * (sum(c for c, w in rows if not w or -(-w // block) >= end) + token_activation)
+        at_start = _cache_of(start, rows, block) + token_activation * block * start
+        reach = start + (budget - at_start) // slope if slope else np.full(np.shape(budget), end)
+        best = np.where(budget >= at_start, np.minimum(reach, end), best)
+        start = end
+    return best
+
+
+def _cache_of(blocks: Any, rows: list[tuple[int, int]], block: int) -> Any:
+    total: Any = 0
+    for size, window in rows:
+        held = np.minimum(blocks, -(-window // block)) if window else blocks
+        total = total + size * block * held
+    return total
+
+
+def _divide(free: Any, each: Any) -> Any:
+    """Whole quotient, never below 0; where a unit is free of charge there is no limit."""
+    unit = np.asarray(each)
+    quotient = np.where(free < 0, 0, np.asarray(free) // np.maximum(unit, 1))
+    return np.where((unit <= 0) & (free >= 0), UNBOUNDED, quotient)

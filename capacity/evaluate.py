@@ -1,0 +1,368 @@
+"""Specs, a part and numbers in; ledgers, limits and estimates out. Here numbers are checked first, and only here
+work, memory and latency meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from capacity.errors import CapacityError
+from capacity.estimators import latency, limits, memory, roofline, work
+from capacity.estimators.placement import pieces
+from capacity.results import Estimate, Ledger, LedgerLine, OperatorRow
+from capacity.specs.base import LARGEST_COUNT
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import ModelSpec
+from capacity.units import number_format
+
+ArrayLike = Any
+RESOURCES = ("memory", "compute")
+
+
+def whole(name: str, value: ArrayLike, *, least: int = 1) -> Any:
+    """``value`` as int64, or an error: whole, finite, at least ``least`` and at most 2^31.
+
+    Raises
+    ------
+    CapacityError
+        One sentence with the name, what was given and what is allowed.
+    """
+    if isinstance(value, bool | str | bytes) or value is None:
+        raise CapacityError(f"{name} must be a whole number, got {value!r}")
+    if isinstance(value, int) and least <= value <= LARGEST_COUNT:
+        return value
+    try:
+        array = np.asarray(value)
+        numbers = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise CapacityError(f"{name} must be a whole number or an array of them, got {_shown(value)}") from None
+    if array.dtype == bool or array.size == 0 or not np.all(np.isfinite(numbers)):
+        raise CapacityError(f"{name} must be finite whole numbers, got {_shown(value)}")
+    bad = (numbers != np.floor(numbers)) | (numbers < least) | (numbers > LARGEST_COUNT)
+    if np.any(bad):
+        given = value if np.ndim(value) == 0 else numbers[bad].flat[0]
+        raise CapacityError(f"{name} must be a whole number from {least} to 2^31, got {_shown(given)}")
+    return int(numbers) if np.ndim(value) == 0 else array.astype(np.int64)
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of many digits"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def same_shape(**numbers: Any) -> None:
+    try:
+        np.broadcast_shapes(*(np.shape(number) for number in numbers.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {np.shape(number)}" for name, number in numbers.items())
+        raise CapacityError(f"these arrays do not broadcast together: {shapes}") from None
+
+
+def plain(value: Any) -> Any:
+    """A zero-dimensional array as a Python number; arrays stay."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
+
+
+def usable_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
+    """Memory that an engine may plan with on one device: the fraction it takes, less what is reserved. [B]"""
+    return int(hardware.usable_bytes * deploy.memory_fraction) - deploy.reserved_bytes
+
+
+def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, context: ArrayLike) -> None:
+    """Products of whole numbers must stay below 2^63; judged in floating point before any is formed."""
+    per_token = sum(row.layers * row.token_bytes for row in memory.cache_rows(model, deploy))
+    a, b = memory.activation_rule(model, deploy)
+    constant = sum(memory.sequence_state_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
+    each = float(np.max(context)) * max(per_token, a, 1) + constant + a + b
+    if float(np.max(batch)) * each >= 2**62:
+        raise CapacityError(
+            f"batch {_shown(np.max(batch))} with context {_shown(np.max(context))} asks for more than 2^62 bytes"
+        )
+
+
+def ledgers(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: int, context_tokens: int
+) -> tuple[Ledger, ...]:
+    """The memory of one device of each distinct kind, heaviest first."""
+    refuse_overflow(deploy, model, batch, context_tokens)
+    found = [
+        _ledger(model, hardware, deploy, rank, batch, context_tokens) for rank in range(deploy.pipeline_parallel)
+    ]
+    return tuple(sorted(found, key=lambda ledger: ledger.margin_bytes))
+
+
+def _ledger(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, rank: int, batch: int, context_tokens: int
+) -> Ledger:
+    mine = -(-batch // deploy.data_parallel)
+    weights = memory.weight_bytes_by_rank(model, deploy)[rank]
+    held = int(memory.sequence_cache_bytes(model, deploy, context_tokens=context_tokens, rank=rank))
+    blocks = int(
+        memory.sequence_cache_bytes(
+            model, deploy, context_tokens=context_tokens, rank=rank, block_tokens=deploy.block_tokens
+        )
+    )
+    per_token, per_sequence = memory.activation_rule(model, deploy)
+    in_flight = int(memory.activation_bytes(model, deploy, rank_batch=mine, tokens=context_tokens))
+    state = memory.sequence_state_bytes(model, deploy, rank)
+    sampler = mine * per_sequence
+    lines = [LedgerLine(f"weights: {part}", size, "computed") for part, size in weights.items()]
+    lines.append(LedgerLine("kv cache", mine * held, "computed"))
+    if blocks > held:
+        lines.append(LedgerLine("kv cache, unused rest of blocks", mine * (blocks - held), "computed"))
+    if state:
+        lines.append(LedgerLine("state", mine * state, "computed"))
+    lines.append(LedgerLine("activations", in_flight - sampler, "assumed"))
+    if sampler:
+        lines.append(LedgerLine("logits and sampler", sampler, "assumed"))
+    return Ledger(
+        rank=rank,
+        devices=deploy.tensor_parallel * deploy.data_parallel,
+        lines=tuple(lines),
+        total_bytes=sum(line.held_bytes for line in lines),
+        usable_bytes=usable_bytes(hardware, deploy),
+        capacity_bytes=hardware.usable_bytes,
+    )
+
+
+def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, context_tokens: ArrayLike) -> Any:
+    """Sequences one replica can hold at ``context_tokens`` each; 0 when weights alone do not fit. [sequence]"""
+    refuse_overflow(deploy, model, 1, context_tokens)
+    a, b = memory.activation_rule(model, deploy)
+    best: Any = limits.UNBOUNDED
+    for rank in range(deploy.pipeline_parallel):
+        cache = memory.sequence_cache_bytes(
+            model, deploy, context_tokens=context_tokens, rank=rank, block_tokens=deploy.block_tokens
+        )
+        fitting = limits.max_rank_batch(
+            free_bytes=_free_bytes(model, hardware, deploy, rank),
+            sequence_bytes=cache + memory.sequence_state_bytes(model, deploy, rank),
+            token_activation_bytes=a,
+            sequence_activation_bytes=b,
+            tokens=context_tokens,
+            chunk_tokens=deploy.prefill_chunk_tokens,
+        )
+        best = np.minimum(best, fitting)
+    best = np.minimum(best, LARGEST_COUNT) * deploy.data_parallel
+    return best if deploy.max_sequences is None else np.minimum(best, deploy.max_sequences)
+
+
+def max_context(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike
+) -> tuple[Any, Any]:
+    """Longest context that ``batch`` sequences can have in memory, and 2^31 where memory never ends it. [token]"""
+    refuse_overflow(deploy, model, batch, 1)
+    a, b = memory.activation_rule(model, deploy)
+    best: Any = limits.UNBOUNDED
+    mine = work.rank_batch(batch, deploy)
+    for rank in range(deploy.pipeline_parallel):
+        rows = [row for row in memory.cache_rows(model, deploy) if row.rank == rank and row.token_bytes]
+        fitting = limits.max_tokens(
+            free_bytes=_free_bytes(model, hardware, deploy, rank),
+            rank_batch=mine,
+            layers=[row.layers for row in rows],
+            token_bytes=[row.token_bytes for row in rows],
+            windows=[row.window for row in rows],
+            block_tokens=deploy.block_tokens,
+            constant_bytes=memory.sequence_state_bytes(model, deploy, rank) + b,
+            token_activation_bytes=a,
+            chunk_tokens=deploy.prefill_chunk_tokens,
+        )
+        best = np.minimum(best, fitting)
+    in_memory = np.minimum(best, LARGEST_COUNT)
+    limit = model.positions or LARGEST_COUNT
+    return np.minimum(in_memory, limit), in_memory
+
+
+def _free_bytes(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, rank: int) -> int:
+    return usable_bytes(hardware, deploy) - sum(memory.weight_bytes_by_rank(model, deploy)[rank].values())
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the parts of one device can do, by compute format, and the fixed time of one launch."""
+
+    bytes_per_s: float
+    flop_per_s: dict[str, float]
+    launch_s: float
+    cache_bytes: int
+
+
+@lru_cache(maxsize=256)
+def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> Ceilings:
+    """Datasheet ceilings for the formats that ``deploy`` computes in.
+
+    Raises
+    ------
+    CapacityError
+        If the part has no path for one of them.
+    """
+    wanted = {term.compute_format for term in work.decoder_terms(model, deploy)}
+    peaks = {name: _peak(hardware, deploy, name) for name in wanted}
+    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, hardware.memory.last_level_cache_bytes or 0)
+
+
+def _peak(hardware: HardwareSpec, deploy: Deployment, name: str) -> float:
+    peak = hardware.peak(name)
+    if peak is not None:
+        return peak
+    paths = ", ".join(hardware.peak_flop_per_s)
+    if name == deploy.activations:
+        advice = f"choose activations among: {paths}"
+        if number_format(name).element_bits < 16:
+            advice += "; weights stored in this format are then dequantised"
+        raise CapacityError(f"{hardware.name} has no {name} path ({advice})")
+    raise CapacityError(f"{hardware.name} has no {name} path, which weights or cache of this deployment need; it has: {paths}")
+
+
+def tpot(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
+) -> Estimate:
+    """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
+    refuse_overflow(deploy, model, batch, context_tokens)
+    done = list(work.decode_work(model, deploy, batch=batch, context_tokens=context_tokens))
+    fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=context_tokens))
+    return _estimate("TPOT", done, model, hardware, deploy, fits)
+
+
+def ttft(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
+) -> Estimate:
+    """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
+    refuse_overflow(deploy, model, batch, prompt_tokens)
+    done = list(work.prefill_work(model, deploy, batch=batch, prompt_tokens=prompt_tokens))
+    fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=prompt_tokens))
+    return _estimate("TTFT", done, model, hardware, deploy, fits)
+
+
+def _estimate(
+    quantity: str,
+    done: list[work.Work],
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    fits: Any,
+) -> Estimate:
+    ceilings = datasheet(model, hardware, deploy)
+    moved = _charged_bytes(done, ceilings.cache_bytes * deploy.pipeline_parallel)
+    times = operator_times(done, moved, ceilings)
+    bound = _step(times, ceilings)
+    names = tuple(f"{operator}, {resource}" for operator in times for resource in RESOURCES)
+    code = _binding_code(list(times.values()))
+    scalar = np.ndim(bound) == 0
+    return Estimate(
+        quantity=quantity,
+        bound=plain(bound),
+        bound_by=names[int(code)] if scalar else code,
+        operators=names,
+        fits=plain(fits),
+        evidence="computed",
+        rows=_rows(done, moved, times) if scalar else (),
+    )
+
+
+def _charged_bytes(done: list[work.Work], cache_bytes: int) -> list[Any]:
+    """Bytes of each term; weights that all fit the last-level cache together are not charged."""
+    total: Any = 0
+    for item in done:
+        total = total + item.weight_bytes
+    if cache_bytes == 0 or np.all(np.greater_equal(total, cache_bytes)):
+        return [item.moved_bytes for item in done]
+    kept = np.where(np.less(total, cache_bytes), 1.0, 0.0)
+    return [item.moved_bytes - kept * item.weight_bytes for item in done]
+
+
+@dataclass
+class OperatorTime:
+    """Times of one operator: bound, and its memory and compute side. [s]"""
+
+    bound_s: Any = 0.0
+    memory_s: Any = 0.0
+    compute_s: Any = 0.0
+
+
+def operator_times(done: list[work.Work], moved: list[Any], ceilings: Ceilings) -> dict[str, OperatorTime]:
+    """Sum the terms of each operator, each at its own roofline."""
+    times: dict[str, OperatorTime] = {}
+    for item, moved_bytes in zip(done, moved, strict=True):
+        row = times.setdefault(item.term.operator, OperatorTime())
+        peak = ceilings.flop_per_s[item.term.compute_format]
+        row.bound_s = row.bound_s + latency.operator_s(
+            moved_bytes,
+            item.flop,
+            bytes_per_s=ceilings.bytes_per_s,
+            flop_per_s=peak,
+            memory_efficiency=1.0,
+            flop_efficiency=1.0,
+        )
+        row.memory_s = row.memory_s + np.divide(moved_bytes, ceilings.bytes_per_s)
+        row.compute_s = row.compute_s + np.divide(item.flop, peak)
+    return times
+
+
+def _step(times: dict[str, OperatorTime], ceilings: Ceilings) -> Any:
+    total: Any = 0.0
+    for row in times.values():
+        total = total + row.bound_s
+    return latency.step_s(
+        total,
+        layers=0,
+        layer_s=0.0,
+        launches=0,
+        launch_s=ceilings.launch_s,
+        sequences=0,
+        sequence_s=0.0,
+        comm_s=0.0,
+        host_floor_s=0.0,
+        prefill_share=0.0,
+    )
+
+
+def _binding_code(times: list[OperatorTime]) -> Any:
+    """Code of the operator that takes longest, twice its index, plus one where compute binds it."""
+    best: Any = times[0].bound_s
+    code: Any = np.where(np.greater(times[0].compute_s, times[0].memory_s), 1, 0)
+    for index, row in enumerate(times[1:], start=1):
+        own = 2 * index + np.greater(row.compute_s, row.memory_s)
+        longer = np.greater(row.bound_s, best)
+        code, best = np.where(longer, own, code), np.maximum(best, row.bound_s)
+    return code
+
+
+def _rows(done: list[work.Work], moved: list[Any], times: dict[str, OperatorTime]) -> tuple[OperatorRow, ...]:
+    rows = []
+    for operator, row in times.items():
+        mine = [(m, item.flop) for item, m in zip(done, moved, strict=True) if item.term.operator == operator]
+        binds = RESOURCES[int(row.compute_s > row.memory_s)]
+        moved_bytes, flop = float(sum(m for m, _ in mine)), float(sum(f for _, f in mine))
+        rows.append(OperatorRow(operator, moved_bytes, flop, float(row.bound_s), binds))
+    return tuple(rows)
+
+
+def intensity(
+    model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
+) -> Any:
+    """FLOP of a decode step over the bytes it moves. [FLOP/B]"""
+    flop: Any = 0.0
+    moved: Any = 0.0
+    for item in work.decode_work(model, deploy, batch=batch, context_tokens=context_tokens):
+        flop, moved = flop + item.flop, moved + item.moved_bytes
+    return np.divide(flop, moved)
+
+
+def ridge_point(hardware: HardwareSpec, compute_format: str, *, attainable: bool = False) -> float:
+    """FLOP per byte at which compute time equals memory time. [FLOP/B]"""
+    peak = hardware.peak(number_format(compute_format).name)
+    if peak is None:
+        paths = ", ".join(hardware.peak_flop_per_s)
+        raise CapacityError(f"{hardware.name} has no {compute_format} path; it has: {paths}")
+    return float(roofline.ridge_point(flop_per_s=peak, bytes_per_s=hardware.memory.bytes_per_s))
+
+
+def check(model: ModelSpec, deploy: Deployment) -> None:
+    """Refuse a deployment that this model cannot have, before any number is made."""
+    pieces(model, deploy)

@@ -1,0 +1,1 @@
+"""Questions that take several estimates: sizing, sweeps, fleets, comparisons, control cycles."""

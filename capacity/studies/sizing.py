@@ -1,0 +1,192 @@
+"""One replica of a model on a part under a workload: does it fit, what limits it, how fast can it be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capacity import evaluate
+from capacity.estimators import memory, serving
+from capacity.estimators.work import sixteen_bit
+from capacity.results import Estimate, Ledger, Objective, Sizing
+from capacity.specs.deployment import AS_STORED, Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.workload import Workload
+from capacity.units import format_bytes, number_format
+
+NOT_MODELLED = (
+    "runtime context, libraries and allocator slack (what memory_fraction leaves free is meant for them)",
+    "collectives and links between devices",
+    "kernel launches, scheduling and sampling time",
+    "activation traffic and cache writes",
+)
+EVIDENCE = {
+    "weights": "computed",
+    "kv cache": "computed",
+    "state": "computed",
+    "activations": "assumed",
+    "logits and sampler": "assumed",
+    "max_batch": "computed",
+    "max_context": "computed",
+    "tpot.bound": "computed",
+    "ttft.bound": "computed",
+    "ridge point": "computed",
+}
+
+
+@dataclass(frozen=True)
+class At:
+    """Where the figures are judged. [sequence], [token]"""
+
+    batch: int
+    memory_tokens: int
+    tpot_context_tokens: int
+    prompt_tokens: int
+
+
+def size(
+    model: ModelSpec, hardware: HardwareSpec, workload: Workload | None = None, deploy: Deployment | None = None
+) -> Sizing:
+    """Size one replica. Memory at prompt + output, TPOT at prompt + output / 2, TTFT for one prompt at batch 1.
+
+    Raises
+    ------
+    CapacityError
+        If model, part, deployment and workload do not go together.
+    """
+    chosen, asked = deploy or Deployment(), workload or Workload()
+    at = At(asked.concurrency, asked.memory_tokens, asked.mean_context_tokens, asked.prompt_tokens)
+    return size_at(model, hardware, chosen, at, workload=asked, workload_given=workload is not None)
+
+
+def size_at(
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    at: At,
+    *,
+    workload: Workload,
+    workload_given: bool = True,
+) -> Sizing:
+    """Size one replica at given batch and contexts."""
+    evaluate.check(model, deploy)
+    evaluate.datasheet(model, hardware, deploy)
+    ledger = evaluate.ledgers(model, hardware, deploy, batch=at.batch, context_tokens=at.memory_tokens)
+    max_batch = int(evaluate.max_batch(model, hardware, deploy, context_tokens=at.memory_tokens))
+    max_context, in_memory = evaluate.max_context(model, hardware, deploy, batch=at.batch)
+    tpot = evaluate.tpot(model, hardware, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
+    ttft = evaluate.ttft(model, hardware, deploy, batch=1, prompt_tokens=at.prompt_tokens)
+    fits = ledger[0].margin_bytes >= 0
+    count = memory.parameter_count(model)
+    return Sizing(
+        model=model.name,
+        part=hardware.name,
+        deployment=deploy.model_dump(),
+        workload=workload.model_dump(),
+        assumed=_assumed(model, hardware, deploy, workload, workload_given),
+        devices=deploy.devices,
+        batch=at.batch,
+        memory_tokens=at.memory_tokens,
+        tpot_context_tokens=at.tpot_context_tokens,
+        prompt_tokens=at.prompt_tokens,
+        fits=fits,
+        verdict=_verdict(ledger[0], fits),
+        binding=_binding(model, deploy, at, ledger[0], fits, max_batch),
+        margin_bytes=ledger[0].margin_bytes,
+        ledger=ledger,
+        max_batch=max_batch,
+        max_context_tokens=int(max_context),
+        max_context_bound_by=_context_bound(model, int(in_memory)),
+        ridge_flop_per_byte=evaluate.ridge_point(hardware, deploy.activations),
+        intensity_flop_per_byte=float(
+            evaluate.intensity(model, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
+        ),
+        tpot=tpot,
+        ttft=ttft,
+        request_bound_s=float(serving.request_latency_s(ttft.bound, tpot.bound, workload.output_tokens)),
+        tokens_per_s_bound=float(serving.tokens_per_s(at.batch, tpot.bound)),
+        parameters=count.total,
+        active_parameters=count.active,
+        objectives=_objectives(workload, ttft, tpot),
+        evidence=dict(EVIDENCE),
+        notes=_notes(model, hardware, deploy, at),
+        not_modelled=NOT_MODELLED,
+    )
+
+
+def _verdict(ledger: Ledger, fits: bool) -> str:
+    margin = format_bytes(abs(ledger.margin_bytes))
+    if fits:
+        return f"fits, {margin} to spare on each device"
+    return f"does not fit: {margin} missing on each device"
+
+
+def _binding(model: ModelSpec, deploy: Deployment, at: At, ledger: Ledger, fits: bool, max_batch: int) -> str:
+    if not fits:
+        weights = sum(line.held_bytes for line in ledger.lines if line.name.startswith("weights"))
+        if weights > ledger.usable_bytes:
+            return f"weights alone need {format_bytes(weights)} of {format_bytes(ledger.usable_bytes)} usable"
+        return f"memory holds {max_batch:,} of the {at.batch:,} sequences"
+    if deploy.max_sequences is not None and max_batch == deploy.max_sequences:
+        return f"max_sequences {deploy.max_sequences:,} limits the batch"
+    if model.positions is not None and at.memory_tokens > model.positions:
+        return f"context is beyond the {model.positions:,} positions of the model"
+    return f"memory limits the batch to {max_batch:,}"
+
+
+def _context_bound(model: ModelSpec, in_memory: int) -> str:
+    """What ends the context: memory, the model's positions, or nothing."""
+    if model.positions is not None and in_memory >= model.positions:
+        return "positions"
+    return "nothing" if in_memory >= 2**31 else "memory"
+
+
+def _objectives(workload: Workload, ttft: Estimate, tpot: Estimate) -> tuple[Objective, ...]:
+    pairs = [("TTFT", workload.max_ttft_s, ttft.bound), ("TPOT", workload.max_tpot_s, tpot.bound)]
+    return tuple(Objective(name, limit, bound, bound > limit) for name, limit, bound in pairs if limit is not None)
+
+
+def _assumed(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, workload: Workload, workload_given: bool
+) -> tuple[str, ...]:
+    """Choices that nobody made, each as one line."""
+    found = []
+    if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
+        found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
+    for name in ("activations", "memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine"):
+        if name not in deploy.model_fields_set:
+            found.append(f"{name} = {getattr(deploy, name)}")
+    if deploy.weights == AS_STORED and model.checkpoint is not None and "weights" not in deploy.model_fields_set:
+        found.append(f"weights = as stored ({model.checkpoint.default})")
+    names = Workload.model_fields if not workload_given else ()
+    missing = [name for name in names if getattr(workload, name) is not None]
+    found.extend(f"{name} = {getattr(workload, name)}" for name in missing)
+    if workload_given:
+        for name in ("prompt_tokens", "output_tokens", "concurrency"):
+            if name not in workload.model_fields_set:
+                found.append(f"{name} = {getattr(workload, name)}")
+    found.extend(f"{hardware.name}: {field} (unverified)" for field in _used_unverified(hardware))
+    return tuple(found)
+
+
+def _used_unverified(hardware: HardwareSpec) -> list[str]:
+    """Unverified or replaced figures of the part that a sizing rests on."""
+    rests_on = ("memory.capacity_bytes", "memory.bytes_per_s", "memory.reserve_bytes", "peak_flop_per_s")
+    return [field for field in (*hardware.unverified, *hardware.assumed) if field.startswith(rests_on)]
+
+
+def _notes(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
+    notes = list(model.notes)
+    if model.positions is not None and at.memory_tokens > model.positions:
+        notes.append(f"context {at.memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
+    if _has_experts(model) and at.batch > 1:
+        notes.append("experts: the bound charges the expected distinct experts under uniform routing")
+    stored = model.checkpoint.default if deploy.weights == AS_STORED and model.checkpoint else deploy.weights
+    narrow = stored != AS_STORED and number_format(stored).element_bits < number_format(deploy.activations).element_bits
+    if narrow:
+        notes.append(f"weights in {stored} are dequantised and computed in {deploy.activations}")
+    return tuple(notes)
+
+
+def _has_experts(model: ModelSpec) -> bool:
+    return any(group.feed_forward.kind == "experts" for stage in model.stages for group in stage.layers)
