@@ -43,6 +43,11 @@ class Memory(Spec):
     l2_bytes: Bytes | None = None
     last_level_cache_bytes: Bytes | None = None
 
+    @property
+    def cache_bytes(self) -> int:
+        """The last-level cache, the L2 where there is none behind it; 0 when neither is known. [B]"""
+        return self.last_level_cache_bytes or self.l2_bytes or 0
+
 
 class Compute(Spec):
     """Units (SM, CU, core), the clock that the peak rates assume, and the shared memory of one unit."""
