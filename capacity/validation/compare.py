@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prediction and a measurement in one ``unit``; ``low`` and ``high`` are the band, if one is claimed."""
+    """A prediction and a measurement in one ``unit``; ``low`` and ``high`` are the band, where claimed."""
 
     name: str
     unit: str

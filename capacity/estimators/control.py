@@ -1,0 +1,397 @@
+"""The control cycle: latency, rates, reaction time and deadlines. Numbers and arrays only.
+
+Four different things are sold as "Hz"; each has a name of its own here: the replan rate (decisions a second),
+the action throughput (actions made a second), the control rate (actions applied a second) and the frame rate
+(camera or generated frames a second).
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from capacity.errors import CapacityError
+
+ArrayLike = Any
+_WHOLE = 1e-9  # 73 ms of 20 ms steps is 3.65; 60 ms of 20 ms must stay 3, not 3.0000000000000004
+_NORMAL = NormalDist()
+
+
+def cycle_latency_s(
+    *, sensing_s: ArrayLike, preprocessing_s: ArrayLike, network_s: ArrayLike, model_s: ArrayLike
+) -> Any:
+    """Time from light on the sensor to an action at the robot: a plain sum. Shape: broadcast. [s]
+
+    Parameters
+    ----------
+    sensing_s : array_like
+        Exposure, read-out and transfer of the frame. [s]
+    preprocessing_s : array_like
+        Decoding, resizing, tokenising, un-normalising. [s]
+    network_s : array_like
+        Both ways between robot and device; 0 on the robot. [s]
+    model_s : array_like
+        All phases of the model. [s]
+
+    Raises
+    ------
+    CapacityError
+        If a time is negative or not finite.
+
+    Examples
+    --------
+    >>> round(float(cycle_latency_s(sensing_s=0.01, preprocessing_s=0.004, network_s=0, model_s=0.073)), 3)
+    0.087
+    """
+    times = {
+        "sensing_s": sensing_s,
+        "preprocessing_s": preprocessing_s,
+        "network_s": network_s,
+        "model_s": model_s,
+    }
+    return sum(check_time(name, value, zero=True) for name, value in times.items())
+
+
+def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
+    """``value`` as an array of finite times, positive or, with ``zero``, not negative. [s]
+
+    Raises
+    ------
+    CapacityError
+        If it is missing, not a number, negative or not finite.
+    """
+    if value is None:
+        raise CapacityError(
+            f"{name} is missing; give the time in seconds{', 0 if there is none' if zero else ''}"
+        )
+    try:
+        times = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise CapacityError(f"{name} must be a time in seconds, got {value!r}") from None
+    if not np.all(np.isfinite(times) & ((times >= 0) if zero else (times > 0))):
+        raise CapacityError(
+            f"{name} must be finite and {'not negative' if zero else 'positive'}, got {value!r}"
+        )
+    return times
+
+
+def check_count(name: str, value: ArrayLike) -> Any:
+    """``value`` as an array of whole numbers of at least one.
+
+    Raises
+    ------
+    CapacityError
+        If it is not.
+    """
+    try:
+        counts = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise CapacityError(f"{name} must be a whole number, got {value!r}") from None
+    if not np.all(np.isfinite(counts) & (counts >= 1) & (counts == np.floor(counts))):
+        raise CapacityError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return counts
+
+
+def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[Any, Any]:
+    """Actions executed of a chunk and its length, the first not above the second. [action]
+
+    Raises
+    ------
+    CapacityError
+        If more is executed than was made.
+    """
+    executed, made = (
+        check_count("executed_actions", executed_actions),
+        check_count("chunk_actions", chunk_actions),
+    )
+    if np.any(executed > made):
+        raise CapacityError(
+            f"executed_actions {executed_actions!r} is more than the chunk of {chunk_actions!r}"
+        )
+    return executed, made
+
+
+def replan_per_s(latency_s: ArrayLike) -> Any:
+    """Decisions a second when each starts as the last ends: 1 / T. [1/s]
+
+    >>> round(float(replan_per_s(0.0729)), 1)  # OpenVLA-OFT, sold as "109.7 Hz"
+    13.7
+    """
+    return 1.0 / check_time("latency_s", latency_s)
+
+
+def action_throughput_per_s(latency_s: ArrayLike, chunk_actions: ArrayLike) -> Any:
+    """Actions made a second: K / T; no robot applies them at that rate. [action/s]
+
+    >>> round(float(action_throughput_per_s(0.0729, 8)), 1)
+    109.7
+    """
+    return check_count("chunk_actions", chunk_actions) / check_time("latency_s", latency_s)
+
+
+def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
+    r"""Actions applied a second when each is decided within its own control period, or late: 1 / max(T, dt).
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [action/s]
+
+    Examples
+    --------
+    >>> synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist()
+    [10.0, 50.0]
+    """
+    return 1.0 / np.maximum(check_time("latency_s", latency_s), check_time("period_s", period_s))
+
+
+def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    r"""Actions applied a second when the robot waits for each chunk, then plays s actions of it.
+
+    .. math:: r = \frac{s}{T + s \, dt}
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    executed_actions : array_like
+        Actions played of a chunk, s. [action]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [action/s]
+
+    Examples
+    --------
+    >>> round(float(chunked_control_per_s(0.1, executed_actions=10, period_s=0.02)), 2)
+    33.33
+    """
+    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
+    executed = check_count("executed_actions", executed_actions)
+    return executed / (latency + executed * period)
+
+
+def stall_share(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    r"""Share of the time in which a robot that waits for each chunk stands still.
+
+    .. math:: \frac{T}{T + s \, dt}
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    executed_actions : array_like
+        Actions played of a chunk, s. [action]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Examples
+    --------
+    >>> float(stall_share(0.1, executed_actions=10, period_s=0.03))
+    0.25
+    """
+    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
+    return latency / (latency + check_count("executed_actions", executed_actions) * period)
+
+
+def delay_steps(latency_s: ArrayLike, period_s: ArrayLike) -> Any:
+    """Control steps that pass during one decision, rounded up: d = ceil(T / dt). [step]
+
+    >>> delay_steps(0.073, [1 / 50, 1 / 30]).tolist()
+    [4.0, 3.0]
+    """
+    ratio = check_time("latency_s", latency_s) / check_time("period_s", period_s)
+    return np.ceil(ratio - _WHOLE * np.maximum(1.0, ratio))
+
+
+def asynchronous_keeps_up(
+    latency_s: ArrayLike, *, period_s: ArrayLike, chunk_actions: ArrayLike, executed_actions: ArrayLike
+) -> Any:
+    """Whether the queue of actions never runs dry when the next chunk is decided while this one plays.
+
+    The next decision starts after s actions, or when the last has ended if that is later; what is left of the
+    chunk must last for the d steps it takes: d <= H - max(s, d).
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision. [s]
+    period_s : array_like
+        Control period. [s]
+    chunk_actions : array_like
+        Actions made by a decision, H. [action]
+    executed_actions : array_like
+        Actions between starts of decisions, s. [action]
+
+    Returns
+    -------
+    ndarray
+        Booleans in the broadcast shape of all.
+
+    Examples
+    --------
+    >>> asynchronous_keeps_up([0.073, 0.6], period_s=0.02, chunk_actions=50, executed_actions=25).tolist()
+    [True, False]
+    """
+    executed, made = check_chunk(executed_actions, chunk_actions)
+    delay = delay_steps(latency_s, period_s)
+    return delay <= made - np.maximum(executed, delay)
+
+
+def refill_in_time(
+    latency_s: ArrayLike, *, period_s: ArrayLike, chunk_actions: ArrayLike, refill_share: ArrayLike
+) -> Any:
+    """Whether a queue refilled when ``refill_share`` of it is left lasts until the new chunk: share x H >= d.
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision. [s]
+    period_s : array_like
+        Control period. [s]
+    chunk_actions : array_like
+        Actions made by a decision, H. [action]
+    refill_share : array_like
+        Share of the queue left when the next decision starts. [1]
+
+    Examples
+    --------
+    >>> bool(refill_in_time(0.3, period_s=0.02, chunk_actions=50, refill_share=0.3))
+    True
+    """
+    share = np.asarray(refill_share, dtype=float)
+    if not np.all((share > 0) & (share <= 1)):
+        raise CapacityError(f"refill_share lies between 0 and 1, got {refill_share!r}")
+    return np.floor(share * check_count("chunk_actions", chunk_actions)) >= delay_steps(latency_s, period_s)
+
+
+def reaction_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    """Longest time until what is seen changes an action: one decision just misses it, the next has it. [s]
+
+    .. math:: T + s dt
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    executed_actions : array_like
+        Actions between starts of decisions, s. [action]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Examples
+    --------
+    >>> round(float(reaction_s(0.073, executed_actions=25, period_s=0.02)), 3)
+    0.573
+    """
+    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
+    return latency + check_count("executed_actions", executed_actions) * period
+
+
+def percentile_latency_s(median_s: ArrayLike, *, p99_over_p50: ArrayLike, percentile: ArrayLike) -> Any:
+    r"""A percentile of a log-normal latency whose spread is given by its 99th percentile over its median.
+
+    .. math:: T_q = T_{50} \exp(\sigma z_q), \quad \sigma = \ln(T_{99} / T_{50}) / z_{99}
+
+    Parameters
+    ----------
+    median_s : array_like
+        Half of the decisions are faster. [s]
+    p99_over_p50 : array_like
+        Jitter, measured or assumed; 1 means none. [1]
+    percentile : array_like
+        Between 0 and 100. [%]
+
+    Raises
+    ------
+    CapacityError
+        If the jitter is below 1 or the percentile outside 0 to 100.
+
+    Examples
+    --------
+    >>> float(percentile_latency_s(0.050, p99_over_p50=1.2, percentile=99).round(6))
+    0.06
+    """
+    sigma = _sigma(p99_over_p50)
+    return check_time("median_s", median_s) * np.exp(sigma * _normal_quantile(percentile))
+
+
+def miss_rate(median_s: ArrayLike, *, p99_over_p50: ArrayLike, deadline_s: ArrayLike) -> Any:
+    """Share of decisions later than the deadline, for the latency of `percentile_latency_s`. [1]
+
+    Parameters
+    ----------
+    median_s : array_like
+        Half of the decisions are faster. [s]
+    p99_over_p50 : array_like
+        Jitter; 1 means none. [1]
+    deadline_s : array_like
+        Time allowed. [s]
+
+    Examples
+    --------
+    >>> miss_rate(0.050, p99_over_p50=1.2, deadline_s=[0.050, 0.060]).round(4)
+    array([0.5 , 0.01])
+    """
+    median, deadline = check_time("median_s", median_s), check_time("deadline_s", deadline_s)
+    sigma = _sigma(p99_over_p50)
+    gap = np.log(deadline / median)
+    spread = np.where(sigma > 0, sigma, 1.0)
+    late = np.vectorize(lambda z: 1.0 - _NORMAL.cdf(float(z)), otypes=[float])(gap / spread)
+    return np.where(sigma > 0, late, np.where(gap < -_WHOLE, 1.0, 0.0))
+
+
+def _sigma(p99_over_p50: ArrayLike) -> Any:
+    jitter = np.asarray(p99_over_p50, dtype=float)
+    if not np.all(np.isfinite(jitter) & (jitter >= 1)):
+        raise CapacityError(f"p99_over_p50 is at least 1, got {p99_over_p50!r}")
+    return np.log(jitter) / _NORMAL.inv_cdf(0.99)
+
+
+def _normal_quantile(percentile: ArrayLike) -> Any:
+    wanted = np.asarray(percentile, dtype=float)
+    if not np.all((wanted > 0) & (wanted < 100)):
+        raise CapacityError(f"percentile lies between 0 and 100, both excluded, got {percentile!r}")
+    return np.vectorize(lambda q: _NORMAL.inv_cdf(float(q) / 100.0), otypes=[float])(wanted)
+
+
+def measured_percentile_s(samples_s: ArrayLike, percentile: float) -> float:
+    """A percentile of measured latencies, as one that occurred (nearest rank). [s]
+
+    Parameters
+    ----------
+    samples_s : array_like
+        Measured latencies. [s]
+    percentile : float
+        Between 0 and 100. [%]
+
+    Raises
+    ------
+    CapacityError
+        If there are too few samples to reach into the tail that is asked for.
+
+    Examples
+    --------
+    >>> measured_percentile_s([0.05, 0.04, 0.09, 0.05], 75)
+    0.05
+    """
+    samples = check_time("samples_s", samples_s).ravel()
+    _normal_quantile(percentile)
+    if samples.size * (1.0 - percentile / 100.0) < 1.0 - _WHOLE:
+        raise CapacityError(
+            f"{samples.size} samples do not reach the {percentile:g}th percentile; "
+            f"it needs at least {int(np.ceil(1.0 / (1.0 - percentile / 100.0)))}"
+        )
+    return float(np.percentile(samples, percentile, method="inverted_cdf"))

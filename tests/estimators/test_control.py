@@ -1,0 +1,136 @@
+"""The control cycle against published latencies of robot policies and hand-worked limits."""
+
+import math
+
+import numpy as np
+import pytest
+
+from capacity.errors import CapacityError
+from capacity.estimators import control as c
+
+
+def test_one_decision_has_four_rates_under_one_word():
+    # OpenVLA-OFT (arXiv:2502.19645): 8 actions in 72.9 ms on an A100, sold as 109.7 Hz, are 13.7 decisions/s.
+    assert round(float(c.action_throughput_per_s(0.0729, 8)), 1) == 109.7
+    assert round(float(c.replan_per_s(0.0729)), 1) == 13.7
+    # A 25 Hz robot that waits for each chunk of 8 applies 8 actions in 72.9 + 320 ms.
+    assert float(c.chunked_control_per_s(0.0729, executed_actions=8, period_s=0.04)) == pytest.approx(
+        8 / 0.3929
+    )
+
+
+# pi0 in 73 ms: 4 steps at 50 Hz, 3 at 30 Hz; 300 ms: 15 steps at 50 Hz.
+@pytest.mark.parametrize(("latency_s", "rate", "steps"), [(0.073, 50, 4), (0.073, 30, 3), (0.300, 50, 15)])
+def test_delay_in_control_steps(latency_s, rate, steps):
+    assert float(c.delay_steps(latency_s, 1 / rate)) == steps
+
+
+def test_a_delay_of_whole_periods_is_not_rounded_up_by_a_float():
+    periods = np.arange(1, 200)
+
+    assert c.delay_steps(periods * 0.1, 0.1).tolist() == periods.tolist()
+    assert float(c.delay_steps(0.3 + 1e-6, 0.1)) == 4
+
+
+def simulate_queue(delay: int, made: int, executed: int, steps: int = 400) -> bool:
+    """Play a queue step by step: the next decision starts once ``executed`` actions of a chunk were played."""
+    queue, played, ready_at = made, 0, None
+    for now in range(steps):
+        if ready_at == now:  # a new chunk, computed from the state `delay` steps ago, replaces what is left
+            queue, played, ready_at = made - delay, delay, None
+        if ready_at is None and played >= executed:
+            ready_at = now + delay
+        if queue == 0:
+            return False
+        queue, played = queue - 1, played + 1
+    return True
+
+
+@pytest.mark.parametrize("delay", [1, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("executed", [1, 3, 5, 7, 9, 10])
+def test_asynchronous_queue_runs_dry_exactly_when_a_simulated_one_does(delay, executed):
+    told = c.asynchronous_keeps_up(delay * 0.02, period_s=0.02, chunk_actions=10, executed_actions=executed)
+
+    assert bool(told) == simulate_queue(delay, 10, executed)
+
+
+def test_refill_threshold_holds_the_delay():
+    assert bool(c.refill_in_time(0.2, period_s=0.02, chunk_actions=50, refill_share=0.2))
+    assert not bool(c.refill_in_time(0.21, period_s=0.02, chunk_actions=50, refill_share=0.2))
+
+
+def test_stall_share_and_control_rate_are_two_sides_of_one_cycle():
+    stall = c.stall_share(0.3, executed_actions=20, period_s=0.02)
+
+    assert float(stall) == pytest.approx(0.3 / 0.7)
+    rate = c.chunked_control_per_s(0.3, executed_actions=20, period_s=0.02)
+    assert float(rate) == pytest.approx((1 - float(stall)) / 0.02)
+
+
+def test_reaction_is_a_decision_after_the_longest_wait():
+    assert float(c.reaction_s(0.073, executed_actions=25, period_s=0.02)) == pytest.approx(0.573)
+
+
+def test_cycle_latency_is_the_sum_of_named_parts():
+    # pi0 on an RTX 4090 (arXiv:2410.24164): 73 ms on board, 86 ms off board, 13 ms of network.
+    total = c.cycle_latency_s(sensing_s=0.0, preprocessing_s=0.0, network_s=0.013, model_s=0.073)
+
+    assert float(total) == pytest.approx(0.086)
+
+
+def test_percentile_and_miss_rate_are_inverse():
+    for percentile in (50.0, 90.0, 99.0, 99.9):
+        late = c.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=percentile)
+        missed = c.miss_rate(0.05, p99_over_p50=1.3, deadline_s=late)
+        assert float(missed) == pytest.approx(1 - percentile / 100, abs=1e-9)
+
+
+def test_lognormal_percentile_equals_samples():
+    sigma = math.log(1.3) / 2.3263478740408408
+    samples = 0.05 * np.exp(sigma * np.random.default_rng(0).standard_normal(200_000))
+
+    told = float(c.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=95))
+    assert c.measured_percentile_s(samples, 95) == pytest.approx(told, rel=0.003)
+    assert float(np.mean(samples > 0.06)) == pytest.approx(
+        float(c.miss_rate(0.05, p99_over_p50=1.3, deadline_s=0.06)), abs=0.002
+    )
+
+
+def test_without_jitter_a_deadline_is_met_always_or_never():
+    assert c.miss_rate([0.05, 0.051], p99_over_p50=1.0, deadline_s=0.05).tolist() == [0.0, 1.0]
+
+
+def test_measured_percentile_needs_enough_samples():
+    assert c.measured_percentile_s(np.arange(1, 101) / 1000, 99) == pytest.approx(0.099)
+    with pytest.raises(CapacityError, match="at least 100"):
+        c.measured_percentile_s([0.05] * 50, 99)
+
+
+def test_arrays_give_element_by_element_what_scalars_give():
+    latency = np.array([0.05, 0.3])
+    rates = c.chunked_control_per_s(latency, executed_actions=5, period_s=0.02)
+
+    assert rates.tolist() == [
+        float(c.chunked_control_per_s(t, executed_actions=5, period_s=0.02)) for t in (0.05, 0.3)
+    ]
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(CapacityError, match="sensing_s is missing"):
+        c.cycle_latency_s(sensing_s=None, preprocessing_s=0, network_s=0, model_s=0.1)
+    with pytest.raises(CapacityError, match="network_s must be finite and not negative"):
+        c.cycle_latency_s(sensing_s=0, preprocessing_s=0, network_s=-0.1, model_s=0.1)
+    with pytest.raises(CapacityError, match="period_s must be finite and positive"):
+        c.delay_steps(0.1, -0.02)
+    with pytest.raises(CapacityError, match="more than the chunk"):
+        c.asynchronous_keeps_up(0.1, period_s=0.02, chunk_actions=8, executed_actions=9)
+    with pytest.raises(CapacityError, match="whole number"):
+        c.chunked_control_per_s(0.1, executed_actions=0, period_s=0.02)
+    with pytest.raises(CapacityError, match="percentile"):
+        c.percentile_latency_s(0.1, p99_over_p50=1.1, percentile=100)
+    with pytest.raises(CapacityError, match="at least 1"):
+        c.miss_rate(0.1, p99_over_p50=0.9, deadline_s=0.2)
+    with pytest.raises(CapacityError, match="refill_share"):
+        c.refill_in_time(0.1, period_s=0.02, chunk_actions=8, refill_share=1.5)
+    with pytest.raises(CapacityError, match="time in seconds"):
+        c.check_time("period_s", "soon")
