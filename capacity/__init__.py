@@ -45,7 +45,7 @@ _HOMES = {
     "weight_bytes": "capacity.api",
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
     from capacity.api import (

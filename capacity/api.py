@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity import evaluate
+from capacity import ceilings, evaluate
 from capacity.estimators import memory, serving, work
 from capacity.estimators.memory import ParameterCount
 from capacity.evaluate import plain, whole
@@ -88,11 +88,16 @@ def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *,
 
 def ridge_point(hardware: HardwareSpec, number_format: str, *, attainable: bool = False) -> float:
     """FLOP per byte at which compute time equals memory time, on datasheet or on measured ceilings. [FLOP/B]"""
-    return evaluate.ridge_point(hardware, number_format, attainable=attainable)
+    return ceilings.ridge_point(hardware, number_format, attainable=attainable)
 
 
 def tpot(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    *,
+    batch: ArrayLike,
+    context_tokens: ArrayLike,
 ) -> Estimate:
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
@@ -101,7 +106,12 @@ def tpot(
 
 
 def ttft(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    *,
+    batch: ArrayLike,
+    prompt_tokens: ArrayLike,
 ) -> Estimate:
     """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
     batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
@@ -115,7 +125,10 @@ def request_latency(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLi
 
 
 def size(
-    model: ModelSpec, hardware: HardwareSpec, workload: Workload | None = None, deploy: Deployment | None = None
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    workload: Workload | None = None,
+    deploy: Deployment | None = None,
 ) -> Sizing:
     """Size one replica: ledger, limits, bounds, and whether it fits."""
     return _sizing.size(model, hardware, workload, deploy)

@@ -4,20 +4,19 @@ work, memory and latency meet."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from capacity.ceilings import Ceilings, attainable, comm_s, datasheet
 from capacity.errors import CapacityError
-from capacity.estimators import latency, limits, memory, roofline, work
+from capacity.estimators import latency, limits, memory, work
 from capacity.estimators.placement import pieces
 from capacity.results import Estimate, Ledger, LedgerLine, OperatorRow
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
-from capacity.units import number_format
 
 ArrayLike = Any
 RESOURCES = ("memory", "compute")
@@ -89,9 +88,7 @@ def ledgers(
 ) -> tuple[Ledger, ...]:
     """The memory of one device of each distinct kind, heaviest first."""
     refuse_overflow(deploy, model, batch, context_tokens)
-    found = [
-        _ledger(model, hardware, deploy, rank, batch, context_tokens) for rank in range(deploy.pipeline_parallel)
-    ]
+    found = [_ledger(model, hardware, deploy, rank, batch, context_tokens) for rank in range(deploy.pipeline_parallel)]
     return tuple(sorted(found, key=lambda ledger: ledger.margin_bytes))
 
 
@@ -106,7 +103,7 @@ def _ledger(
             model, deploy, context_tokens=context_tokens, rank=rank, block_tokens=deploy.block_tokens
         )
     )
-    per_token, per_sequence = memory.activation_rule(model, deploy)
+    _, per_sequence = memory.activation_rule(model, deploy)
     in_flight = int(memory.activation_bytes(model, deploy, rank_batch=mine, tokens=context_tokens))
     state = memory.sequence_state_bytes(model, deploy, rank)
     sampler = mine * per_sequence
@@ -151,9 +148,7 @@ def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, c
     return best if deploy.max_sequences is None else np.minimum(best, deploy.max_sequences)
 
 
-def max_context(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike
-) -> tuple[Any, Any]:
+def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> tuple[Any, Any]:
     """Longest context that ``batch`` sequences can have in memory, and 2^31 where memory never ends it. [token]"""
     refuse_overflow(deploy, model, batch, 1)
     a, b = memory.activation_rule(model, deploy)
@@ -182,61 +177,36 @@ def _free_bytes(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, ra
     return usable_bytes(hardware, deploy) - sum(memory.weight_bytes_by_rank(model, deploy)[rank].values())
 
 
-@dataclass(frozen=True)
-class Ceilings:
-    """What the parts of one device can do, by compute format, and the fixed time of one launch."""
-
-    bytes_per_s: float
-    flop_per_s: dict[str, float]
-    launch_s: float
-    cache_bytes: int
-
-
-@lru_cache(maxsize=256)
-def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> Ceilings:
-    """Datasheet ceilings for the formats that ``deploy`` computes in.
-
-    Raises
-    ------
-    CapacityError
-        If the part has no path for one of them.
-    """
-    wanted = {term.compute_format for term in work.decoder_terms(model, deploy)}
-    peaks = {name: _peak(hardware, deploy, name) for name in wanted}
-    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, hardware.memory.last_level_cache_bytes or 0)
-
-
-def _peak(hardware: HardwareSpec, deploy: Deployment, name: str) -> float:
-    peak = hardware.peak(name)
-    if peak is not None:
-        return peak
-    paths = ", ".join(hardware.peak_flop_per_s)
-    if name == deploy.activations:
-        advice = f"choose activations among: {paths}"
-        if number_format(name).element_bits < 16:
-            advice += "; weights stored in this format are then dequantised"
-        raise CapacityError(f"{hardware.name} has no {name} path ({advice})")
-    raise CapacityError(f"{hardware.name} has no {name} path, which weights or cache of this deployment need; it has: {paths}")
-
-
 def tpot(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    *,
+    batch: ArrayLike,
+    context_tokens: ArrayLike,
 ) -> Estimate:
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
     refuse_overflow(deploy, model, batch, context_tokens)
     done = list(work.decode_work(model, deploy, batch=batch, context_tokens=context_tokens))
     fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=context_tokens))
-    return _estimate("TPOT", done, model, hardware, deploy, fits)
+    tokens = work.rank_batch(work.micro_batch(batch, deploy), deploy)
+    return _estimate("TPOT", done, model, hardware, deploy, fits, tokens)
 
 
 def ttft(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    *,
+    batch: ArrayLike,
+    prompt_tokens: ArrayLike,
 ) -> Estimate:
     """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
     refuse_overflow(deploy, model, batch, prompt_tokens)
     done = list(work.prefill_work(model, deploy, batch=batch, prompt_tokens=prompt_tokens))
     fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=prompt_tokens))
-    return _estimate("TTFT", done, model, hardware, deploy, fits)
+    tokens = work.rank_batch(work.micro_batch(batch, deploy), deploy) * prompt_tokens
+    return _estimate("TTFT", done, model, hardware, deploy, fits, tokens)
 
 
 def _estimate(
@@ -246,14 +216,16 @@ def _estimate(
     hardware: HardwareSpec,
     deploy: Deployment,
     fits: Any,
+    tokens: Any,
 ) -> Estimate:
     ceilings = datasheet(model, hardware, deploy)
     moved = _charged_bytes(done, ceilings.cache_bytes * deploy.pipeline_parallel)
     times = operator_times(done, moved, ceilings)
-    bound = _step(times, ceilings)
+    bound = _step(times, ceilings, launches=0, comm=0.0)
     names = tuple(f"{operator}, {resource}" for operator in times for resource in RESOURCES)
     code = _binding_code(list(times.values()))
     scalar = np.ndim(bound) == 0
+    reachable, notes = _attainable_s(done, model, hardware, deploy, tokens)
     return Estimate(
         quantity=quantity,
         bound=plain(bound),
@@ -261,8 +233,25 @@ def _estimate(
         operators=names,
         fits=plain(fits),
         evidence="computed",
+        attainable=plain(reachable),
         rows=_rows(done, moved, times) if scalar else (),
+        notes=notes,
     )
+
+
+def _attainable_s(
+    done: list[work.Work], model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, tokens: Any
+) -> tuple[Any, tuple[str, ...]]:
+    """The same arithmetic on measured ceilings, with launches and links; None where a ceiling is unknown. [s]"""
+    ceilings = attainable(model, hardware, deploy)
+    if ceilings is None:
+        return None, ()
+    comm, notes = comm_s(model, hardware, deploy, tokens)
+    if comm is None:
+        return None, notes
+    times = operator_times(done, [item.moved_bytes for item in done], ceilings)
+    launches = sum(item.term.launches for item in done)
+    return _step(times, ceilings, launches=launches, comm=comm), (*ceilings.notes, *notes)
 
 
 def _charged_bytes(done: list[work.Work], cache_bytes: int) -> list[Any]:
@@ -304,7 +293,7 @@ def operator_times(done: list[work.Work], moved: list[Any], ceilings: Ceilings) 
     return times
 
 
-def _step(times: dict[str, OperatorTime], ceilings: Ceilings) -> Any:
+def _step(times: dict[str, OperatorTime], ceilings: Ceilings, *, launches: int, comm: Any) -> Any:
     total: Any = 0.0
     for row in times.values():
         total = total + row.bound_s
@@ -312,11 +301,11 @@ def _step(times: dict[str, OperatorTime], ceilings: Ceilings) -> Any:
         total,
         layers=0,
         layer_s=0.0,
-        launches=0,
+        launches=launches,
         launch_s=ceilings.launch_s,
         sequences=0,
         sequence_s=0.0,
-        comm_s=0.0,
+        comm_s=comm,
         host_floor_s=0.0,
         prefill_share=0.0,
     )
@@ -343,24 +332,13 @@ def _rows(done: list[work.Work], moved: list[Any], times: dict[str, OperatorTime
     return tuple(rows)
 
 
-def intensity(
-    model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
-) -> Any:
+def intensity(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Any:
     """FLOP of a decode step over the bytes it moves. [FLOP/B]"""
     flop: Any = 0.0
     moved: Any = 0.0
     for item in work.decode_work(model, deploy, batch=batch, context_tokens=context_tokens):
         flop, moved = flop + item.flop, moved + item.moved_bytes
     return np.divide(flop, moved)
-
-
-def ridge_point(hardware: HardwareSpec, compute_format: str, *, attainable: bool = False) -> float:
-    """FLOP per byte at which compute time equals memory time. [FLOP/B]"""
-    peak = hardware.peak(number_format(compute_format).name)
-    if peak is None:
-        paths = ", ".join(hardware.peak_flop_per_s)
-        raise CapacityError(f"{hardware.name} has no {compute_format} path; it has: {paths}")
-    return float(roofline.ridge_point(flop_per_s=peak, bytes_per_s=hardware.memory.bytes_per_s))
 
 
 def check(model: ModelSpec, deploy: Deployment) -> None:

@@ -1,4 +1,4 @@
-"""What the package answers: frozen results that print, show in a notebook and turn into plain dictionaries."""
+"""What the package answers: frozen results that print, show in a notebook and become plain dictionaries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """One operator of a step on one device: what it moves and computes, how long at least, and which of the two binds."""
+    """One operator of a step on one device: what it moves and computes, its least time, and which of the two binds."""
 
     operator: str
     moved_bytes: float
@@ -49,11 +49,11 @@ class OperatorRow:
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Result):
-    """A time [s]: its bound on datasheet ceilings, on measured ceilings, and a calibrated value with low and high.
+    """A time [s]: bound on datasheet ceilings, attainable on measured ones, and a calibrated value with its band.
 
-    ``value``, ``low`` and ``high`` are None until a calibration applies. ``bound_by`` names the operator and the
-    resource that take most of the bound; for arrays it is a code into ``operators``. ``fits`` is the verdict on
-    memory at the same batch and context. Arrays have the broadcast shape of the inputs.
+    ``value``, ``low`` and ``high`` are None until a calibration applies. ``bound_by`` names the operator and
+    the resource that take most of the bound; for arrays it is a code into ``operators``. ``fits`` is the
+    verdict on memory at the same batch and context. Arrays have the broadcast shape of the inputs.
     """
 
     quantity: str
@@ -125,7 +125,7 @@ class Ledger(Result):
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of the workload: its limit, the bound, and whether it is out of reach even at the bound. [s]"""
+    """An objective of the workload, the bound beside it, and whether it is out of reach even at the bound. [s]"""
 
     name: str
     limit_s: float
@@ -137,8 +137,8 @@ class Objective:
 class Sizing(Result):
     """One replica of a model on a part under a workload: does it fit, what limits it, and how fast it can be.
 
-    Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1. ``evidence`` says for
-    each figure what kind of knowledge it is; ``not_modelled`` lists what the figures leave out.
+    Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1.
+    ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
     """
 
     model: str
@@ -186,12 +186,18 @@ class Sizing(Result):
             ("binding", self.binding),
             *heaviest.table(),
             ("max batch", f"{self.max_batch:,} sequences of {self.memory_tokens:,} tokens"),
-            ("max context", f"{self.max_context_tokens:,} tokens at batch {self.batch} (bounded by {self.max_context_bound_by})"),
+            (
+                "max context",
+                f"{self.max_context_tokens:,} tokens at batch {self.batch} (bounded by {self.max_context_bound_by})",
+            ),
             *self.ttft.table(),
             *self.tpot.table(),
             ("request bound", format_seconds(self.request_bound_s)),
             ("throughput bound", f"{self.tokens_per_s_bound:,.0f} token/s a replica"),
-            ("intensity", f"{self.intensity_flop_per_byte:,.1f} FLOP/B; ridge {self.ridge_flop_per_byte:,.0f} FLOP/B"),
+            (
+                "intensity",
+                f"{self.intensity_flop_per_byte:,.1f} FLOP/B; ridge {self.ridge_flop_per_byte:,.0f} FLOP/B",
+            ),
         ]
         return rows + [("note", note) for note in self.notes]
 

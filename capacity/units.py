@@ -1,4 +1,4 @@
-"""Units at the surface (bytes, rates, seconds as people write them) and number formats with their effective bits."""
+"""Units as people write them (bytes, rates, seconds), and number formats with their effective bits."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class NumberFormat:
         return {"none": 0, "tensor": 1, "row": rows}[self.group]
 
     def cache_bits(self, elements: int) -> int:
-        """Bits of ``elements`` values side by side in a cache: groups of fixed length cost, row scales do not exist."""
+        """Bits of ``elements`` values in a cache: groups of fixed length cost, row scales do not exist there."""
         groups = -(-elements // self.group) if isinstance(self.group, int) else 0
         return elements * self.element_bits + groups * (self.scale_bits + self.zero_bits)
 

@@ -118,9 +118,7 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
     )
 
 
-def _cache_of_layer(
-    group: LayerGroup, layer: int, rank: int, deploy: Deployment
-) -> tuple[int, int, int, int, str]:
+def _cache_of_layer(group: LayerGroup, layer: int, rank: int, deploy: Deployment) -> tuple[int, int, int, int, str]:
     mixer, stored = group.mixer, cache_format(layer, deploy)
     if isinstance(mixer, LatentAttention):
         bits = stored.cache_bits(mixer.latent_size)
@@ -231,9 +229,7 @@ def _feed_forward_elements(group: LayerGroup, ways: int) -> int:
     return 0
 
 
-def activation_bytes(
-    model: ModelSpec, deploy: Deployment, *, rank_batch: ArrayLike, tokens: ArrayLike
-) -> Any:
+def activation_bytes(model: ModelSpec, deploy: Deployment, *, rank_batch: ArrayLike, tokens: ArrayLike) -> Any:
     """Peak of one device over phases: a prefill chunk of sequences of ``tokens`` each, or a decode step. [B]
 
     In flight are at most ``prefill_chunk_tokens``, but never fewer than one token a sequence.

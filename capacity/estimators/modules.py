@@ -117,7 +117,17 @@ def _of_group(group: LayerGroup, stage: Stage) -> Iterator[Module]:
         vector = len(tensor.shape) == 1
         rows = size if vector else tensor.shape[0]
         found.append(
-            Module(tensor.name, first, tensor.part, "", rows, size // rows, "whole", vector=vector, read=tensor.read)
+            Module(
+                tensor.name,
+                first,
+                tensor.part,
+                "",
+                rows,
+                size // rows,
+                "whole",
+                vector=vector,
+                read=tensor.read,
+            )
         )
     own = group.weights_of_layer is None
     for module in found:
@@ -241,9 +251,7 @@ def _experts(e: Experts, width: int) -> Iterator[Module]:
         yield _vector("shared_gate", "shared_expert", width, part="experts")
 
 
-def _matrix(
-    name: str, operator: str, part: str, rows: int, columns: int, shard: Shard, *, unit: int = 1
-) -> Module:
+def _matrix(name: str, operator: str, part: str, rows: int, columns: int, shard: Shard, *, unit: int = 1) -> Module:
     return Module(name, operator, part, "", rows, columns, shard, unit=unit)
 
 

@@ -158,11 +158,15 @@ def check_parallelism(model: ModelSpec, deploy: Deployment) -> None:
     """Refuse degrees that do not divide heads, experts or layers of the decoder."""
     if not any(stage.role == "decoder" for stage in model.stages):
         if deploy.devices > 1:
-            raise CapacityError(f"{model.name} has no decoder: parallelism over {deploy.devices} devices is not modelled")
+            raise CapacityError(
+                f"{model.name} has no decoder: parallelism over {deploy.devices} devices is not modelled"
+            )
         return
     layers = model.decoder.layer_count
     if deploy.pipeline_parallel > layers:
-        raise CapacityError(f"pipeline_parallel {deploy.pipeline_parallel} is more than the {layers} layers of {model.name}")
+        raise CapacityError(
+            f"pipeline_parallel {deploy.pipeline_parallel} is more than the {layers} layers of {model.name}"
+        )
     for group in model.decoder.layers:
         _check_mixer(group.mixer, model.name, deploy.tensor_parallel)
         if isinstance(group.feed_forward, Experts):
@@ -189,9 +193,7 @@ def check_overrides(model: ModelSpec, deploy: Deployment) -> None:
     for override in deploy.overrides:
         where = f" in layers {override.layers}" if override.layers else ""
         if not any(override.covers(layer) for layer in _layers_with(override.part, model)):
-            raise CapacityError(
-                f"override {override.part} = {override.format}{where} matches nothing in {model.name}"
-            )
+            raise CapacityError(f"override {override.part} = {override.format}{where} matches nothing in {model.name}")
 
 
 def _layers_with(part: str, model: ModelSpec) -> set[int]:

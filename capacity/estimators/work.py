@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from capacity.estimators.placement import Piece, cache_format, pieces, sixteen_bit
 from capacity.specs.deployment import Deployment
-from capacity.specs.model import Attention, LatentAttention, LayerGroup, ModelSpec, Stage, StateMixer
+from capacity.specs.model import Attention, Experts, LatentAttention, LayerGroup, ModelSpec, Stage, StateMixer
 from capacity.units import NumberFormat, number_format
 
 ArrayLike = Any
@@ -151,12 +151,11 @@ def _weight_term(
         # A device of an expert layer does its share of the tokens of the whole replica.
         rows_columns = piece.module.rows * piece.module.columns / ways if copies > 1 else piece.rows * piece.columns
         flop += 2.0 * rows_columns * used * piece.layers
-    layers = max((piece.layers for piece in members), default=1)
     return Term(
         operator=operator,
         compute_format=computes,
-        layers=sum(piece.layers for piece in matrices[:1]) or layers,
-        launches=sum(piece.layers for piece in matrices),
+        layers=max(piece.layers for piece in members),
+        launches=_launches(matrices),
         weight_bytes=0 if copies > 1 else total,
         expert_bytes=total if copies > 1 else 0,
         experts=copies if copies > 1 else 0,
@@ -164,6 +163,48 @@ def _weight_term(
         token_flop=flop,
         last_token_only=operator == "head",
     )
+
+
+def _launches(matrices: list[Piece]) -> int:
+    """Matrices of one layer that read the same input run as one launch."""
+    inputs = {(piece.module.layers, piece.module.columns, piece.rank): piece.layers for piece in matrices}
+    return sum(inputs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective of one step: how often, over how many devices, and bytes of one message for each token. [B]"""
+
+    kind: Literal["all_reduce", "all_to_all", "send"]
+    count: int
+    devices: int
+    token_bytes: float
+
+
+@lru_cache(maxsize=512)
+def collectives(model: ModelSpec, deploy: Deployment) -> tuple[Collective, ...]:
+    """What devices exchange in a decode step of the decoder, for each token a device works on.
+
+    Tensor parallelism sums twice a layer (once where a layer has no mixer or no feed-forward), and once for the
+    table, and gathers the logits. Expert parallelism over data-parallel ranks sends each token to its experts and
+    back. A pipeline hands the hidden state on at each boundary.
+    """
+    decoder, element = model.decoder, number_format(sixteen_bit(deploy.activations)).element_bits / 8
+    hidden, tp, found = decoder.hidden_size * element, deploy.tensor_parallel, []
+    if tp > 1:
+        sums = sum(
+            len(g.indices) * ((g.mixer.kind != "none") + (g.feed_forward.kind != "none")) for g in decoder.layers
+        )
+        found.append(Collective("all_reduce", sums + 1, tp, hidden))
+        found.append(Collective("all_to_all", 1, tp, model.vocabulary * element))
+    if deploy.data_parallel > 1:
+        routed = [g for g in decoder.layers if isinstance(g.feed_forward, Experts)]
+        for group in routed:
+            sent = hidden * group.feed_forward.experts_per_token  # type: ignore[union-attr]
+            found.append(Collective("all_to_all", 2 * len(group.indices), tp * deploy.data_parallel, sent))
+    if deploy.pipeline_parallel > 1:
+        found.append(Collective("send", deploy.pipeline_parallel - 1, 2, hidden))
+    return tuple(found)
 
 
 def _mixing_terms(group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment) -> Iterator[Term]:
@@ -198,9 +239,7 @@ def _attention_term(a: Attention, stored: NumberFormat, layers: int, tp: int, de
     )
 
 
-def _latent_terms(
-    a: LatentAttention, stored: NumberFormat, layers: int, tp: int, deploy: Deployment
-) -> Iterator[Term]:
+def _latent_terms(a: LatentAttention, stored: NumberFormat, layers: int, tp: int, deploy: Deployment) -> Iterator[Term]:
     heads = a.query_heads / tp
     top_k = a.indexer.top_k if a.indexer else 0
     yield Term(
@@ -267,9 +306,7 @@ def distinct_experts(experts: int, used: int, tokens: ArrayLike) -> Any:
     return -experts * np.expm1(np.asarray(tokens) * np.log(missed))
 
 
-def decode_work(
-    model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
-) -> Iterator[Work]:
+def decode_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Iterator[Work]:
     """The work of one decode step, term by term, in the broadcast shape of ``batch`` and ``context_tokens``."""
     tokens = micro_batch(batch, deploy)
     mine = rank_batch(tokens, deploy)
@@ -280,9 +317,7 @@ def decode_work(
         yield _work(term, tokens=tokens, mine=mine, passes=mine, keys=mine * keys, pairs=mine * keys * term.key_flop)
 
 
-def prefill_work(
-    model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
-) -> Iterator[Work]:
+def prefill_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike) -> Iterator[Work]:
     """The work of prefilling ``batch`` prompts in one pass: each weight is read once, the head meets last tokens only."""
     sequences = micro_batch(batch, deploy)
     mine = rank_batch(sequences, deploy)

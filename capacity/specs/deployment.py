@@ -10,9 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from capacity.specs.base import Count, CountOrZero, Fraction, Spec, UserSpec
 from capacity.units import FormatName, number_format
 
-OverridePart = Literal[
-    "attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"
-]
+OverridePart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"]
 Degree = Annotated[int, Field(ge=1, le=65_536, strict=True)]
 AS_STORED = "as_stored"
 _SLICE = re.compile(r"(\d{0,6}):(\d{0,6})")
@@ -91,7 +89,9 @@ class Deployment(UserSpec):
     def activations_can_be_computed_in(self) -> Self:
         chosen = number_format(self.activations)
         if isinstance(chosen.group, int) and chosen.name not in ("mxfp4", "nvfp4", "mxfp8"):
-            raise ValueError(f"activations {chosen.name!r} is a storage format; compute in bf16, fp16, fp8_e4m3 or int8")
+            raise ValueError(
+                f"activations {chosen.name!r} is a storage format; compute in bf16, fp16, fp8_e4m3 or int8"
+            )
         return self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from capacity import evaluate
+from capacity.ceilings import datasheet, ridge_point
 from capacity.estimators import memory, serving
 from capacity.estimators.work import sixteen_bit
 from capacity.results import Estimate, Ledger, Objective, Sizing
@@ -45,7 +46,10 @@ class At:
 
 
 def size(
-    model: ModelSpec, hardware: HardwareSpec, workload: Workload | None = None, deploy: Deployment | None = None
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    workload: Workload | None = None,
+    deploy: Deployment | None = None,
 ) -> Sizing:
     """Size one replica. Memory at prompt + output, TPOT at prompt + output / 2, TTFT for one prompt at batch 1.
 
@@ -70,7 +74,7 @@ def size_at(
 ) -> Sizing:
     """Size one replica at given batch and contexts."""
     evaluate.check(model, deploy)
-    evaluate.datasheet(model, hardware, deploy)
+    datasheet(model, hardware, deploy)
     ledger = evaluate.ledgers(model, hardware, deploy, batch=at.batch, context_tokens=at.memory_tokens)
     max_batch = int(evaluate.max_batch(model, hardware, deploy, context_tokens=at.memory_tokens))
     max_context, in_memory = evaluate.max_context(model, hardware, deploy, batch=at.batch)
@@ -97,7 +101,7 @@ def size_at(
         max_batch=max_batch,
         max_context_tokens=int(max_context),
         max_context_bound_by=_context_bound(model, int(in_memory)),
-        ridge_flop_per_byte=evaluate.ridge_point(hardware, deploy.activations),
+        ridge_flop_per_byte=ridge_point(hardware, deploy.activations),
         intensity_flop_per_byte=float(
             evaluate.intensity(model, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
         ),

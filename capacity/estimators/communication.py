@@ -1,0 +1,110 @@
+"""Time of collectives on links: a fixed part and a bandwidth part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ArrayLike = Any
+
+
+def all_reduce_s(
+    message_bytes: ArrayLike, *, devices: int, bytes_per_s: ArrayLike, fixed_s: ArrayLike, device_s: ArrayLike
+) -> Any:
+    r"""Time to sum a message over ``devices`` and leave the sum on each of them [1]_.
+
+    .. math:: t = t_0 + (n - 1) t_1 + \frac{2 (n - 1)}{n} \frac{M}{B}
+
+    Parameters
+    ----------
+    message_bytes : array_like
+        Size of the message on one device, M. [B]
+    devices : int
+        Devices that take part, n; with one the time is 0. [device]
+    bytes_per_s : array_like
+        Bus bandwidth, B: per direction and device. [B/s]
+    fixed_s : array_like
+        Fixed time, t_0. [s]
+    device_s : array_like
+        Time that each further device adds, t_1. [s]
+
+    Returns
+    -------
+    ndarray
+        Time in the broadcast shape. [s]
+
+    Examples
+    --------
+    >>> float(all_reduce_s(8e9, devices=8, bytes_per_s=400e9, fixed_s=0, device_s=0))
+    0.035
+
+    References
+    ----------
+    .. [1] NVIDIA nccl-tests, doc/PERFORMANCE.md: bus bandwidth of all-reduce is 2 (n - 1) / n of size over time.
+    """
+    if devices == 1:
+        return np.zeros(np.shape(message_bytes))
+    moved = np.multiply(message_bytes, 2.0 * (devices - 1) / devices)
+    return fixed_s + (devices - 1) * np.asarray(device_s) + moved / bytes_per_s
+
+
+def all_to_all_s(
+    message_bytes: ArrayLike, *, devices: int, bytes_per_s: ArrayLike, fixed_s: ArrayLike, device_s: ArrayLike
+) -> Any:
+    r"""Time to send each device its share of a message; also of an all-gather to ``message_bytes`` in the end.
+
+    .. math:: t = t_0 + (n - 1) t_1 + \frac{n - 1}{n} \frac{M}{B}
+
+    Parameters
+    ----------
+    message_bytes : array_like
+        What one device sends in all, M. [B]
+    devices : int
+        Devices that take part, n; with one the time is 0. [device]
+    bytes_per_s : array_like
+        Rate per direction and device, B. [B/s]
+    fixed_s : array_like
+        Fixed time, t_0. [s]
+    device_s : array_like
+        Time that each further device adds, t_1. [s]
+
+    Returns
+    -------
+    ndarray
+        Time in the broadcast shape. [s]
+
+    Examples
+    --------
+    >>> float(all_to_all_s(8e9, devices=8, bytes_per_s=400e9, fixed_s=0, device_s=0))
+    0.0175
+    """
+    if devices == 1:
+        return np.zeros(np.shape(message_bytes))
+    moved = np.multiply(message_bytes, (devices - 1) / devices)
+    return fixed_s + (devices - 1) * np.asarray(device_s) + moved / bytes_per_s
+
+
+def send_s(message_bytes: ArrayLike, *, bytes_per_s: ArrayLike, fixed_s: ArrayLike) -> Any:
+    """Time to send a message to one peer: fixed time plus size over the rate to a single peer.
+
+    Parameters
+    ----------
+    message_bytes : array_like
+        Size of the message. [B]
+    bytes_per_s : array_like
+        Rate to one peer. [B/s]
+    fixed_s : array_like
+        Fixed time. [s]
+
+    Returns
+    -------
+    ndarray
+        Time in the broadcast shape. [s]
+
+    Examples
+    --------
+    >>> float(send_s(1e9, bytes_per_s=100e9, fixed_s=1e-5))
+    0.01001
+    """
+    return fixed_s + np.divide(message_bytes, bytes_per_s)
