@@ -20,7 +20,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python values, arrays as lists; units are in the names."""
-        return _plain(self)  # type: ignore[no-any-return]
+        return _plain(self)
 
     def __str__(self) -> str:
         rows = self.table()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -57,7 +58,7 @@ def parse_bytes_per_s(text: str | float) -> float:
     return _parse(text, {f"{unit}/s": factor for unit, factor in _BYTE_UNITS.items()}, "rate", "3.35 TB/s")
 
 
-def _parse(text: str | float, units: dict[str, float], kind: str, example: str) -> float:
+def _parse(text: str | float, units: Mapping[str, float], kind: str, example: str) -> float:
     if isinstance(text, int | float) and not isinstance(text, bool):
         value, unit = float(text), ""
     else:

@@ -318,15 +318,13 @@ def decode_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, conte
 
 
 def prefill_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike) -> Iterator[Work]:
-    """The work of prefilling ``batch`` prompts in one pass: each weight is read once, the head meets last tokens only."""
+    """The work of prefilling ``batch`` prompts in one pass: each weight is read once, the head meets last tokens."""
     sequences = micro_batch(batch, deploy)
     mine = rank_batch(sequences, deploy)
     prompt = np.asarray(prompt_tokens)
     for term in decoder_terms(model, deploy):
-        if term.source_tokens:
-            pairs, keys = prompt * term.source_tokens, term.source_tokens
-        else:
-            pairs, keys = causal_pairs(prompt, term.window), prompt
+        keys: Any = term.source_tokens or prompt
+        pairs = prompt * keys if term.source_tokens else causal_pairs(prompt, term.window)
         tokens, passes = (sequences, mine) if term.last_token_only else (sequences * prompt, mine * prompt)
         flop = mine * pairs * term.prefill_key_flop
         yield _work(term, tokens=tokens, mine=mine, passes=passes, keys=mine * keys, pairs=flop)

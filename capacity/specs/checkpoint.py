@@ -38,4 +38,4 @@ class Checkpoint(Spec):
         for override in reversed(self.overrides):
             if override.part == part and layer is not None and override.first <= layer < override.stop:
                 return override.format
-        return self.parts.get(part, self.default)  # type: ignore[call-overload, no-any-return]
+        return self.parts.get(part, self.default)  # type: ignore[call-overload]
