@@ -33,7 +33,7 @@ def test_a_delay_of_whole_periods_is_not_rounded_up_by_a_float():
 
 
 def simulate_queue(delay: int, made: int, executed: int, steps: int = 400) -> bool:
-    """Play a queue step by step: the next decision starts once ``executed`` actions of a chunk were played."""
+    """Play a queue step by step; a decision starts once ``executed`` actions of a chunk were played."""
     queue, played, ready_at = made, 0, None
     for now in range(steps):
         if ready_at == now:  # a new chunk, computed from the state `delay` steps ago, replaces what is left
