@@ -40,7 +40,8 @@ def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> C
         If the part has no path for one of them.
     """
     peaks = {name: peak_or_refuse(hardware, deploy, name) for name in _formats(model, deploy)}
-    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, hardware.memory.last_level_cache_bytes or 0)
+    cache = hardware.memory.last_level_cache_bytes or hardware.memory.l2_bytes
+    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, cache or 0)
 
 
 def _formats(model: ModelSpec, deploy: Deployment) -> set[str]:

@@ -92,8 +92,9 @@ def step_s(
 
     Examples
     --------
-    >>> float(step_s(0.004, layers=32, layer_s=0, launches=160, launch_s=1e-6, sequences=1, sequence_s=0,
-    ...              comm_s=0, host_floor_s=0, prefill_share=0))
+    >>> step = step_s(0.004, layers=32, layer_s=0, launches=160, launch_s=1e-6, sequences=1, sequence_s=0,
+    ...               comm_s=0, host_floor_s=0, prefill_share=0)
+    >>> round(float(step), 6)
     0.00416
     """
     fixed = np.multiply(layers, layer_s) + np.multiply(launches, launch_s) + np.multiply(sequences, sequence_s)

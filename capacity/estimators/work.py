@@ -7,7 +7,7 @@ weights, cache and state only: that is what a bound may count.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -97,12 +97,33 @@ def stage_terms(model: ModelSpec, deploy: Deployment, stage_name: str) -> tuple[
 
 
 def _terms(model: ModelSpec, deploy: Deployment, names: set[str]) -> tuple[Term, ...]:
-    found = list(_weight_terms(model, deploy, names))
+    mixing: list[Term] = []
     for stage in model.stages:
         if stage.name in names:
             for group in stage.layers:
-                found.extend(_mixing_terms(group, stage, model, deploy))
-    return tuple(found)
+                mixing.extend(_mixing_terms(group, stage, deploy))
+    return (*_weight_terms(model, deploy, names), *_merged(mixing))
+
+
+def _merged(terms: list[Term]) -> Iterator[Term]:
+    """Mixing terms whose layers are alike, as one."""
+    alike: dict[tuple[object, ...], list[Term]] = {}
+    for term in terms:
+        rates = (term.key_flop, term.prefill_key_flop, term.key_bytes, term.token_flop, term.sequence_bytes)
+        each = tuple(rate / term.layers for rate in rates)
+        alike.setdefault((term.operator, term.compute_format, term.window, term.source_tokens, each), []).append(term)
+    for members in alike.values():
+        first, layers = members[0], sum(term.layers for term in members)
+        yield replace(
+            first,
+            layers=layers,
+            launches=layers,
+            key_flop=first.key_flop / first.layers * layers,
+            prefill_key_flop=first.prefill_key_flop / first.layers * layers,
+            key_bytes=first.key_bytes / first.layers * layers,
+            token_flop=first.token_flop / first.layers * layers,
+            sequence_bytes=first.sequence_bytes / first.layers * layers,
+        )
 
 
 def _weight_terms(model: ModelSpec, deploy: Deployment, names: set[str]) -> Iterator[Term]:
@@ -207,7 +228,7 @@ def collectives(model: ModelSpec, deploy: Deployment) -> tuple[Collective, ...]:
     return tuple(found)
 
 
-def _mixing_terms(group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment) -> Iterator[Term]:
+def _mixing_terms(group: LayerGroup, stage: Stage, deploy: Deployment) -> Iterator[Term]:
     runs: dict[str, int] = {}
     for layer in group.indices:
         stored = cache_format(layer, deploy).name

@@ -1,0 +1,115 @@
+"""FLOP, bytes and launches against independent counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import capacity as cap
+from capacity.estimators import work
+from capacity.specs.model import Attention, Dense, LayerGroup
+
+BF16 = cap.Deployment(weights="bf16")
+
+
+def _totals(items):
+    items = list(items)
+    return sum(float(i.moved_bytes) for i in items), sum(float(i.flop) for i in items)
+
+
+def test_decode_flop_is_two_per_parameter_read_and_four_per_key(llama_2_7b):
+    """The seed chapter's rule with the attention it leaves out: 2 P + 4 L H d S."""
+    _, flop = _totals(work.decode_work(llama_2_7b, BF16, batch=1, context_tokens=2048))
+    matrices = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096
+    assert flop == 2 * matrices + 4 * 32 * 32 * 128 * 2048
+
+
+def test_decode_bytes_are_all_parameters_but_the_table_and_the_cache(llama_3_8b):
+    moved, _ = _totals(work.decode_work(llama_3_8b, BF16, batch=4, context_tokens=1000))
+    assert moved == 2 * (8_030_261_248 - 128256 * 4096) + 4 * 1000 * 131_072
+
+
+# golden_cases: DeepSeek-V3 at batch 64 touches an expected 222.4 of 256 routed experts a layer.
+def test_distinct_experts_of_deepseek_v3_at_batch_64():
+    assert round(float(work.distinct_experts(256, 8, 64)), 1) == 222.4
+
+
+def test_distinct_experts_agree_with_a_draw_of_many_routings():
+    rng = np.random.default_rng(7)
+    drawn = [len({e for _ in range(10) for e in rng.choice(16, size=2, replace=False)}) for _ in range(4000)]
+    assert float(work.distinct_experts(16, 2, 10)) == pytest.approx(np.mean(drawn), rel=0.01)
+
+
+def test_one_token_touches_exactly_its_experts():
+    assert float(work.distinct_experts(8, 2, 1)) == pytest.approx(2)
+    assert float(work.distinct_experts(4, 4, 3)) == 4
+
+
+@pytest.mark.parametrize(("prompt", "window"), [(1, 0), (7, 0), (7, 3), (3, 7), (8, 8)])
+def test_causal_pairs_equal_a_loop_over_queries(prompt, window):
+    loop = sum(min(i + 1, window or i + 1) for i in range(prompt))
+    assert float(work.causal_pairs(prompt, window)) == loop
+
+
+def test_prefill_flop_of_one_token_equals_decode_flop_at_context_one(mixtral_8x7b):
+    _, prefill = _totals(work.prefill_work(mixtral_8x7b, BF16, batch=1, prompt_tokens=1))
+    _, decode = _totals(work.decode_work(mixtral_8x7b, BF16, batch=1, context_tokens=1))
+    assert prefill == decode
+
+
+def test_latent_attention_is_absorbed_in_decode_and_expanded_in_prefill(deepseek_v3):
+    """2 H (2 r + rope) = 278,528 FLOP a pair in decode, 2 H (nope + rope + v) = 81,920 in prefill, per layer."""
+    (term,) = [t for t in work.decoder_terms(deepseek_v3, BF16) if t.key_flop]
+    assert term.key_flop == 61 * 2 * 128 * (2 * 512 + 64)
+    assert term.prefill_key_flop == 61 * 2 * 128 * (128 + 64 + 128)
+
+
+def test_tensor_parallel_divides_flop_and_bytes_but_not_the_latent(deepseek_v3):
+    deploy = cap.Deployment(weights="bf16", tensor_parallel=8)
+    (one,) = [t for t in work.decoder_terms(deepseek_v3, BF16) if t.key_flop]
+    (eighth,) = [t for t in work.decoder_terms(deepseek_v3, deploy) if t.key_flop]
+    assert eighth.key_bytes == one.key_bytes
+    assert eighth.key_flop == one.key_flop / 8
+
+
+def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b):
+    one = next(t for t in work.decoder_terms(mixtral_8x7b, BF16) if t.experts)
+    for options in ({"tensor_parallel": 4}, {"data_parallel": 4, "expert_parallel": 4}):
+        share = next(
+            t for t in work.decoder_terms(mixtral_8x7b, cap.Deployment(weights="bf16", **options)) if t.experts
+        )
+        assert share.token_flop * 4 == one.token_flop
+        assert share.expert_bytes * 4 == one.expert_bytes
+
+
+@pytest.mark.parametrize(
+    ("stored", "activations", "computed"),
+    [
+        ("bf16", "bf16", "bf16"),
+        ("int4_g128", "bf16", "bf16"),
+        ("bf16", "fp8_e4m3", "bf16"),
+        ("fp8_block128", "fp8_e4m3", "fp8_e4m3"),
+        ("int8", "fp8_e4m3", "bf16"),
+        ("q4_k", "fp16", "fp16"),
+        ("mxfp4", "bf16", "bf16"),
+    ],
+)
+def test_an_operator_computes_in_the_wider_format(stored, activations, computed):
+    assert work.compute_format(cap_format(stored), activations) == computed
+
+
+def cap_format(name):
+    from capacity.units import number_format
+
+    return number_format(name)
+
+
+def test_a_sliding_layer_reads_its_window_in_decode(make_decoder):
+    group = LayerGroup(
+        indices=(0, 1),
+        mixer=Attention(query_heads=4, kv_heads=4, head_size=64, span="sliding", window=128),
+        feed_forward=Dense(intermediate_size=256),
+    )
+    model = make_decoder("sliding", 256, 512, [group])
+    at = [_totals(work.decode_work(model, BF16, batch=1, context_tokens=c)) for c in (128, 100_000)]
+    assert at[0] == at[1]
