@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capacity.estimators.modules import Module, modules
-from capacity.estimators.placement import cache_format, pieces, rank_of_layer, sixteen_bit
+from capacity.estimators.placement import cache_format, pieces, rank_of_layer, sixteen_bit, state_format
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, ModelSpec, StateMixer
 from capacity.units import number_format
@@ -173,12 +173,8 @@ def sequence_state_bytes(model: ModelSpec, deploy: Deployment, rank: int) -> int
 
 
 def _state_bits(mixer: StateMixer, layer: int, deploy: Deployment) -> int:
-    """Recurrent state is fp32 and convolution state 16 bit, as the reference library keeps them, unless said."""
-    recurrent = deploy.state or "fp32"
-    for override in deploy.overrides:
-        if override.part == "state" and override.covers(layer):
-            recurrent = override.format
-    formats = {"recurrent": number_format(recurrent), "conv": number_format(sixteen_bit(deploy.activations))}
+    """Recurrent state in its own format, convolution state at 16 bit."""
+    formats = {"recurrent": state_format(layer, deploy), "conv": number_format(sixteen_bit(deploy.activations))}
     return sum(formats[state.kind].cache_bits(-(-state.elements // deploy.tensor_parallel)) for state in mixer.state)
 
 

@@ -32,7 +32,8 @@ class Module:
 
     ``copies`` experts lie side by side, of which a token visits ``used``. ``unit`` rows stay together when rows
     are divided (a head). ``vector``: a norm, bias or sink, kept at 16 bit. ``stored`` is false where another
-    module's memory is read again (a tied head, a shared block).
+    module's memory is read again (a tied head, a shared block). ``source_tokens``: it projects another stage's
+    tokens, once a sequence.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Module:
     vector: bool = False
     stored: bool = True
     read: Literal["whole", "rows", "never"] = "whole"
+    source_tokens: int = 0
 
     @property
     def repeats(self) -> int:
@@ -151,9 +153,12 @@ def _attention(a: Attention, width: int) -> Iterator[Module]:
     source = a.source_size or width
     yield _matrix("query", "qkv", "attention", query_rows, width, "rows", unit=query_rows // a.query_heads)
     if a.kv_projections:
-        yield _matrix("key", "qkv", "attention", key_rows, source, "kv_rows", unit=a.head_size)
+        once = a.source_tokens or 0 if a.span == "cross" else 0
+        key = _matrix("key", "qkv", "attention", key_rows, source, "kv_rows", unit=a.head_size)
+        yield replace(key, source_tokens=once)
         if not a.value_is_key:
-            yield _matrix("value", "qkv", "attention", value_rows, source, "kv_rows", unit=a.value_head_size)
+            value = _matrix("value", "qkv", "attention", value_rows, source, "kv_rows", unit=a.value_head_size)
+            yield replace(value, source_tokens=once)
     yield _matrix("output", "output", "attention", width, a.query_heads * a.value_head_size, "columns")
     rows: dict[str, tuple[int, str, Shard]] = {
         "query": (query_rows, "qkv", "rows"),

@@ -149,6 +149,15 @@ def cache_format(layer: int, deploy: Deployment) -> NumberFormat:
     return number_format(name)
 
 
+def state_format(layer: int, deploy: Deployment) -> NumberFormat:
+    """The number format of the recurrent state of one layer: fp32 unless said, as the reference library keeps it."""
+    name = deploy.state or "fp32"
+    for override in deploy.overrides:
+        if override.part == "state" and override.covers(layer):
+            name = override.format
+    return number_format(name)
+
+
 def sixteen_bit(compute_format: str) -> str:
     """The 16-bit (or wider) format that goes with a compute format."""
     return compute_format if number_format(compute_format).element_bits >= 16 else SIXTEEN_BIT

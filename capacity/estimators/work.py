@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from capacity.estimators.placement import Piece, cache_format, pieces, sixteen_bit
+from capacity.estimators.placement import Piece, cache_format, pieces, sixteen_bit, state_format
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import Attention, Experts, LatentAttention, LayerGroup, ModelSpec, Stage, StateMixer
 from capacity.units import NumberFormat, number_format
@@ -34,7 +34,8 @@ class Term:
     key_flop, key_bytes : for each query-key pair, and for each cached token read. [FLOP], [B]
     prefill_key_flop : the same pair in prefill, where a latent is expanded. [FLOP]
     sequence_bytes : state and cross-attention cache of one sequence. [B]
-    source_tokens : keys of a cross attention, which do not grow.
+    source_tokens : keys of a cross attention, which do not grow; for a matrix, the tokens it projects once.
+    chunked : keys are those of the current chunk of ``window`` tokens only.
     """
 
     operator: str
@@ -53,6 +54,7 @@ class Term:
     sequence_bytes: float = 0.0
     window: int = 0
     source_tokens: int = 0
+    chunked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def _merged(terms: list[Term]) -> Iterator[Term]:
     for term in terms:
         rates = (term.key_flop, term.prefill_key_flop, term.key_bytes, term.token_flop, term.sequence_bytes)
         each = tuple(rate / term.layers for rate in rates)
-        alike.setdefault((term.operator, term.compute_format, term.window, term.source_tokens, each), []).append(term)
+        keys = (term.window, term.chunked, term.source_tokens)
+        alike.setdefault((term.operator, term.compute_format, keys, each), []).append(term)
     for members in alike.values():
         first, layers = members[0], sum(term.layers for term in members)
         yield replace(
@@ -128,7 +131,7 @@ def _merged(terms: list[Term]) -> Iterator[Term]:
 
 def _weight_terms(model: ModelSpec, deploy: Deployment, names: set[str]) -> Iterator[Term]:
     """Matrices and vectors, merged where operator, compute format and expert count are the same."""
-    merged: dict[tuple[str, str, int, int], list[Piece]] = {}
+    merged: dict[tuple[str, str, int, int, int], list[Piece]] = {}
     for piece in pieces(model, deploy):
         module = piece.module
         if module.stage in names and module.read == "whole":
@@ -136,10 +139,11 @@ def _weight_terms(model: ModelSpec, deploy: Deployment, names: set[str]) -> Iter
             computes = compute_format(stored, deploy.activations)
             if module.vector:
                 computes = _matrix_format(module.operator, model, deploy, names)
-            key = (module.operator, computes, module.copies, module.used)
+            key = (module.operator, computes, module.copies, module.used, module.source_tokens)
             merged.setdefault(key, []).append(piece)
-    for (operator, computes, copies, used), members in merged.items():
-        yield _weight_term(operator, computes, copies, used, members, deploy)
+    for (operator, computes, copies, used, source_tokens), members in merged.items():
+        term = _weight_term(operator, computes, copies, used, members, deploy)
+        yield replace(term, source_tokens=source_tokens)
 
 
 @lru_cache(maxsize=1024)
@@ -210,6 +214,8 @@ def collectives(model: ModelSpec, deploy: Deployment) -> tuple[Collective, ...]:
     table, and gathers the logits. Expert parallelism over data-parallel ranks sends each token to its experts and
     back. A pipeline hands the hidden state on at each boundary.
     """
+    if deploy.devices == 1:
+        return ()
     decoder, element = model.decoder, number_format(sixteen_bit(deploy.activations)).element_bits / 8
     hidden, tp, found = decoder.hidden_size * element, deploy.tensor_parallel, []
     if tp > 1:
@@ -240,7 +246,7 @@ def _mixing_terms(group: LayerGroup, stage: Stage, deploy: Deployment) -> Iterat
         elif isinstance(group.mixer, LatentAttention):
             yield from _latent_terms(group.mixer, number_format(stored), layers, tp, deploy)
     if isinstance(group.mixer, StateMixer):
-        yield _state_term(group.mixer, len(group.indices), tp, deploy)
+        yield from _state_terms(group.mixer, group, tp, deploy)
 
 
 def _attention_term(a: Attention, stored: NumberFormat, layers: int, tp: int, deploy: Deployment) -> Term:
@@ -257,6 +263,7 @@ def _attention_term(a: Attention, stored: NumberFormat, layers: int, tp: int, de
         key_bytes=layers * bits / 8,
         window=a.window or 0,
         source_tokens=a.source_tokens or 0 if a.span == "cross" else 0,
+        chunked=a.span == "chunked",
     )
 
 
@@ -286,21 +293,20 @@ def _latent_terms(a: LatentAttention, stored: NumberFormat, layers: int, tp: int
         )
 
 
-def _state_term(mixer: StateMixer, layers: int, tp: int, deploy: Deployment) -> Term:
-    recurrent = number_format(deploy.state or "fp32")
+def _state_terms(mixer: StateMixer, group: LayerGroup, tp: int, deploy: Deployment) -> Iterator[Term]:
+    """A step reads the state and writes it back."""
     conv = number_format(sixteen_bit(deploy.activations))
-    bits = sum(
-        (conv if state.kind == "conv" else recurrent).cache_bits(-(-state.elements // tp)) for state in mixer.state
-    )
-    # A step reads the state and writes it back.
-    return Term(
-        operator="state",
-        compute_format="fp32" if mixer.update_flop else sixteen_bit(deploy.activations),
-        layers=layers,
-        launches=layers,
-        token_flop=mixer.update_flop / tp * layers,
-        sequence_bytes=2 * layers * bits / 8,
-    )
+    for layer in group.indices:
+        formats = {"recurrent": state_format(layer, deploy), "conv": conv}
+        bits = sum(formats[state.kind].cache_bits(-(-state.elements // tp)) for state in mixer.state)
+        yield Term(
+            operator="state",
+            compute_format="fp32" if mixer.update_flop else conv.name,
+            layers=1,
+            launches=1,
+            token_flop=mixer.update_flop / tp,
+            sequence_bytes=2 * bits / 8,
+        )
 
 
 def rank_batch(batch: ArrayLike, deploy: Deployment) -> Any:
@@ -332,10 +338,19 @@ def decode_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, conte
     tokens = micro_batch(batch, deploy)
     mine = rank_batch(tokens, deploy)
     for term in decoder_terms(model, deploy):
-        keys: Any = term.source_tokens or context_tokens
-        if term.window:
-            keys = np.minimum(keys, term.window)
-        yield _work(term, tokens=tokens, mine=mine, passes=mine, keys=mine * keys, pairs=mine * keys * term.key_flop)
+        if term.source_tokens and term.weight_bytes:
+            continue  # keys and values of a cross attention were made in prefill
+        keys = mine * decode_keys(term, context_tokens)
+        yield _work(term, tokens=tokens, mine=mine, passes=mine, keys=keys, pairs=keys * term.key_flop)
+
+
+def decode_keys(term: Term, context_tokens: ArrayLike) -> Any:
+    """Keys that one query of a decode step meets. [token]"""
+    if term.source_tokens:
+        return term.source_tokens
+    if term.chunked:
+        return (np.asarray(context_tokens) - 1) % term.window + 1
+    return np.minimum(context_tokens, term.window) if term.window else context_tokens
 
 
 def prefill_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike) -> Iterator[Work]:
@@ -345,21 +360,25 @@ def prefill_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prom
     prompt = np.asarray(prompt_tokens)
     for term in decoder_terms(model, deploy):
         keys: Any = term.source_tokens or prompt
-        pairs = prompt * keys if term.source_tokens else causal_pairs(prompt, term.window)
-        tokens, passes = (sequences, mine) if term.last_token_only else (sequences * prompt, mine * prompt)
+        pairs = prompt * keys if term.source_tokens else causal_pairs(prompt, term.window, chunked=term.chunked)
+        projected = term.source_tokens if term.weight_bytes and term.source_tokens else prompt
+        tokens, passes = (sequences, mine) if term.last_token_only else (sequences * projected, mine * projected)
         flop = mine * pairs * term.prefill_key_flop
         yield _work(term, tokens=tokens, mine=mine, passes=passes, keys=mine * keys, pairs=flop)
 
 
-def causal_pairs(prompt_tokens: ArrayLike, window: int = 0) -> Any:
-    """Query-key pairs of a causal prompt, itself included, with at most ``window`` keys a query. [pair]
+def causal_pairs(prompt_tokens: ArrayLike, window: int = 0, *, chunked: bool = False) -> Any:
+    """Query-key pairs of a causal prompt, itself included: at most ``window`` keys a query, or its chunk's. [pair]
 
-    >>> int(causal_pairs(4)), int(causal_pairs(4, 2))
-    (10, 7)
+    >>> int(causal_pairs(4)), int(causal_pairs(4, 2)), int(causal_pairs(5, 2, chunked=True))
+    (10, 7, 7)
     """
     prompt = np.asarray(prompt_tokens, dtype=np.float64)
     if not window:
         return prompt * (prompt + 1) / 2
+    if chunked:
+        chunks, rest = np.divmod(prompt, window)
+        return chunks * window * (window + 1) / 2 + rest * (rest + 1) / 2
     full = np.minimum(prompt, window)
     return full * (full + 1) / 2 + (prompt - full) * window
 

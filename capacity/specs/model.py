@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from capacity.errors import SpecError
 from capacity.specs.base import Count, CountOrZero, NonNegative, Source, Spec
 from capacity.specs.checkpoint import Checkpoint
 
@@ -251,7 +252,7 @@ class ModelSpec(Spec):
         for stage in self.stages:
             if stage.role == "decoder":
                 return stage
-        raise ValueError(f"{self.name} has no decoder stage: it makes no tokens one at a time")
+        raise SpecError(f"{self.name} has no decoder stage: it makes no tokens one at a time")
 
     @model_validator(mode="after")
     def stages_have_their_own_names(self) -> Self:

@@ -106,7 +106,7 @@ def test_cache_override_by_layer_is_the_mean_of_both_formats(llama_2_7b):
     assert cap.kv_cache_bytes(llama_2_7b, mixed, batch=1, context_tokens=19_200) == whole * 3 // 4
 
 
-# Effective bits: GPTQ/AWQ group 128 with zeros 4.15625; mxfp4 4.25 (OCP MX 1.0); nvfp4 4.5; q4_K 144 B / 256; q6_K 210 B / 256.
+# GPTQ/AWQ group 128 with zeros 4.15625; mxfp4 4.25 (OCP MX 1.0); nvfp4 4.5; q4_K 144 B / 256; q6_K 210 B / 256.
 @pytest.mark.parametrize(
     ("name", "bits"),
     [("int4_g128", 4.15625), ("mxfp4", 4.25), ("nvfp4", 4.5), ("q4_k", 4.5), ("q6_k", 6.5625), ("q8_0", 8.5)],

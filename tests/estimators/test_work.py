@@ -8,6 +8,7 @@ import pytest
 import capacity as cap
 from capacity.estimators import work
 from capacity.specs.model import Attention, Dense, LayerGroup
+from capacity.units import number_format
 
 BF16 = cap.Deployment(weights="bf16")
 
@@ -49,6 +50,27 @@ def test_one_token_touches_exactly_its_experts():
 def test_causal_pairs_equal_a_loop_over_queries(prompt, window):
     loop = sum(min(i + 1, window or i + 1) for i in range(prompt))
     assert float(work.causal_pairs(prompt, window)) == loop
+
+
+def test_chunked_pairs_equal_a_loop_over_queries():
+    loop = sum(i % 8 + 1 for i in range(21))
+    assert float(work.causal_pairs(21, 8, chunked=True)) == loop
+
+
+def test_cross_attention_keys_are_made_once_and_read_every_step(make_decoder):
+    group = LayerGroup(
+        indices=(0,),
+        mixer=Attention(query_heads=4, kv_heads=4, head_size=64, span="cross", source_tokens=100, source_size=512),
+        feed_forward={"kind": "none"},
+    )
+    model = make_decoder("cross", 256, 512, [group])
+    moved, flop = _totals(work.decode_work(model, BF16, batch=1, context_tokens=9))
+    head, query_output, norms = 512 * 256, 2 * 256 * 256, 3 * 256
+    cache = 100 * 2 * 256
+    assert moved == 2 * (head + query_output + norms + cache)
+    assert flop == 2 * (head + query_output) + 4 * 256 * 100
+    _, prefill = _totals(work.prefill_work(model, BF16, batch=1, prompt_tokens=1))
+    assert prefill == flop + 100 * 2 * (2 * 256 * 512)
 
 
 def test_prefill_flop_of_one_token_equals_decode_flop_at_context_one(mixtral_8x7b):
@@ -95,13 +117,7 @@ def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b)
     ],
 )
 def test_an_operator_computes_in_the_wider_format(stored, activations, computed):
-    assert work.compute_format(cap_format(stored), activations) == computed
-
-
-def cap_format(name):
-    from capacity.units import number_format
-
-    return number_format(name)
+    assert work.compute_format(number_format(stored), activations) == computed
 
 
 def test_a_sliding_layer_reads_its_window_in_decode(make_decoder):
