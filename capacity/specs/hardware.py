@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Self
 
@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from capacity.errors import SpecError, unknown_name
 from capacity.specs.base import Count, Evidence, FrozenMapping, Positive, Source, Spec
-from capacity.specs.hardware_checks import ALLOWANCES, contradictions, untold
+from capacity.specs.hardware_checks import ALLOWANCES, contradictions
+from capacity.specs.provenance import cited, figures, named, require_sources
 from capacity.units import number_format, number_formats
 
 _PATHS_BEYOND_FORMATS = ("int4", "fp64")  # a path can be wider than any one storage format
@@ -179,8 +180,7 @@ class HardwareSpec(Spec):
 
     def figures(self) -> Iterator[str]:
         """Dotted names of every number this spec states."""
-        tables = self.model_dump(exclude={"exceptions", "sources"}, exclude_none=True)
-        yield from _numbers(tables, "")
+        return figures(self.model_dump(exclude={"exceptions", "sources"}, exclude_none=True))
 
     def evidence(self, figure: str) -> Evidence:
         """``assumed`` for a figure that is unverified, replaced or inherited, else ``published``."""
@@ -191,11 +191,8 @@ class HardwareSpec(Spec):
 
         What was measured on a ceiling that is replaced does not hold for the new one and is left out.
         """
-        data = self.measured.model_dump()
-        stale = {name: None for name in data if _measures(name, changes) and f"measured.{name}" not in changes}
-        stale = {name: ({} if isinstance(data[name], dict) else None) for name in stale}
-        base = self.model_copy(update={"measured": Measured.model_validate(data | stale)}) if stale else self
-        return super(HardwareSpec, base).replace(**changes)
+        kept = self.model_copy(update={"measured": still_measured(self.measured, changes)})
+        return super(HardwareSpec, kept).replace(**changes)
 
     @model_validator(mode="after")
     def figures_agree_and_have_a_source(self) -> Self:
@@ -203,36 +200,29 @@ class HardwareSpec(Spec):
         unknown = [name for name in self.exceptions if not any(fnmatchcase(name, rule) for rule in ALLOWANCES)]
         if unknown:
             raise ValueError(unknown_name("exception", unknown[0], ALLOWANCES))
-        cited = [pattern for source in self.sources for pattern in source.fields]
-        bare = [f for f in self.figures() if not named(f, (*cited, *self.unverified, *self.assumed))]
-        if bare:
-            raise ValueError(
-                f"no source for {', '.join(bare)}; add to `fields` of a [[sources]] entry or to `unverified`"
-            )
-        wrong = [untold(sentence) for sentence in contradictions(self)]
+        require_sources(self.figures(), (*cited(self.sources), *self.unverified, *self.assumed))
+        wrong = "; ".join(contradictions(self))
         if wrong:
-            raise ValueError("; ".join(wrong))
+            raise ValueError(f"{wrong}; if this part truly differs, say so with value and reason in [exceptions]")
         return self
 
 
-def named(figure: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a dotted figure, or the table it stands in, is named by a list of patterns."""
-    return any(fnmatchcase(figure, pattern) or figure.startswith(f"{pattern}.") for pattern in patterns)
+def still_measured(measured: Measured, changes: Iterable[str]) -> Measured:
+    """What stays true of the measured figures when the dotted ``changes`` replace ceilings they were measured on."""
+    changed = tuple(changes)
+    kept = {
+        name: value
+        for name, value in measured.model_dump(exclude_none=True).items()
+        if not any(change.startswith(_ceiling_of(name)) for change in changed)
+    }
+    return Measured.model_validate(kept)
 
 
-def _numbers(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _numbers(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path
-
-
-def _measures(name: str, changes: dict[str, Any]) -> bool:
-    """Whether a measured figure was measured on one of the replaced ceilings."""
-    ceilings = {"gemm": ("peak_flop_per_s", "compute"), "allreduce": ("links",), "host": ("host_link",)}
-    ceilings["device"] = ceilings["host"]
-    return any(change.startswith(ceilings.get(name.split("_")[0], ("memory.bytes",))) for change in changes)
+def _ceiling_of(measured_name: str) -> tuple[str, ...]:
+    kind = measured_name.split("_")[0]
+    if kind in ("host", "device"):
+        return ("host_link",)
+    return {"gemm": ("peak_flop_per_s", "compute"), "allreduce": ("links",)}.get(kind, ("memory.bytes_per_s",))
 
 
 def _paths(name: str) -> tuple[str, ...]:

@@ -28,11 +28,6 @@ def contradictions(part: HardwareSpec) -> Iterator[str]:
     yield from _measured_below_peak(part)
 
 
-def untold(sentence: str) -> str:
-    """The sentence, with the way out for a part that truly differs."""
-    return f"{sentence}; if this part truly differs, say so with a value and a reason in [exceptions]"
-
-
 def _capacity_and_label(part: HardwareSpec) -> Iterator[str]:
     memory = part.memory
     label = re.fullmatch(r"([0-9.]+) (GB|GiB)", memory.datasheet_label or "")
@@ -44,9 +39,7 @@ def _capacity_and_label(part: HardwareSpec) -> Iterator[str]:
         return
     ratio = memory.capacity_bytes / (float(label[1]) * GIB)
     if not 0.92 <= ratio <= 1.02:
-        yield (
-            f"memory.capacity_bytes is {ratio:.3f} of the label {label[0]} read as GiB; drivers report 0.92 to 1.02"
-        )
+        yield (f"memory.capacity_bytes is {ratio:.3f} of the label {label[0]} read as GiB; drivers report 0.92 to 1.02")
 
 
 def _flop_per_clock(part: HardwareSpec) -> Iterator[str]:

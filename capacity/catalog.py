@@ -1,0 +1,196 @@
+"""Name, path or table to spec: the only reader of spec files.
+
+Folders are searched in this order: those given as ``folders``, those in the environment variable
+``CAPACITY_PATH`` (separated as in PATH), the shipped ones. Loading one part reads that file alone, once.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import SpecError, unknown_name
+from capacity.specs.hardware import HardwareSpec, still_measured
+from capacity.specs.provenance import figures, named
+from capacity.specs.server import ServerSpec
+
+_LARGEST_FILE_BYTES = 1_000_000
+_LONGEST_CHAIN = 8
+Folders = Iterable[str | os.PathLike[str]]
+
+
+def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> HardwareSpec:
+    """The part with this id, in this TOML file, or described by this table.
+
+    A file or table may say ``based_on = "<id>"`` and then only what differs; what it inherits is ``assumed``.
+
+    Raises
+    ------
+    SpecError
+        For an unknown id (with the nearest ones), an unreadable file, or figures that do not hold together.
+
+    Examples
+    --------
+    >>> load_hardware("nvidia-h100-sxm5-80gb").memory.capacity_bytes
+    85520809984
+    """
+    if isinstance(source, Mapping):
+        return _hardware(dict(source), str(source.get("name", "hardware")), _user_folders(folders), ())
+    user = _user_folders(folders)
+    path = _file(source, "part", "hardware_specs", user)
+    return _cached_hardware(path, _stamp(path), user)
+
+
+def hardware_ids(*, folders: Folders = ()) -> tuple[str, ...]:
+    """Ids of all parts that can be loaded by name, sorted."""
+    return _ids("hardware_specs", _user_folders(folders))
+
+
+def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> ServerSpec:
+    """The server with this id, in this TOML file, or described by this table; its device must be a known part.
+
+    Examples
+    --------
+    >>> server = load_server("nvidia-hgx-h100-8x80gb")
+    >>> server.devices, server.device
+    (8, 'nvidia-h100-sxm5-80gb')
+    """
+    user = _user_folders(folders)
+    if isinstance(source, Mapping):
+        return _server(dict(source), str(source.get("name", "server")), user)
+    path = _file(source, "server", "hardware_specs/servers", user)
+    return _cached_server(path, _stamp(path), user)
+
+
+def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
+    """Ids of all servers that can be loaded by name, sorted."""
+    return _ids("hardware_specs/servers", _user_folders(folders))
+
+
+@lru_cache(maxsize=512)
+def _cached_hardware(path: str, stamp: tuple[int, int], user: tuple[str, ...]) -> HardwareSpec:
+    return _hardware(_id_from(path) | _read_toml(path), path, user, ())
+
+
+@lru_cache(maxsize=128)
+def _cached_server(path: str, stamp: tuple[int, int], user: tuple[str, ...]) -> ServerSpec:
+    return _server(_id_from(path) | _read_toml(path), path, user)
+
+
+def _hardware(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec:
+    base_name = data.get("based_on")
+    if base_name is None:
+        return HardwareSpec.parse(data, where)
+    if not isinstance(base_name, str):
+        raise SpecError(f"{where}: based_on must be the id of a part, got {base_name!r:.60}")
+    if len(chain) >= _LONGEST_CHAIN or base_name in chain:
+        raise SpecError(f"{where}: based_on leads in a circle: {' -> '.join((*chain, base_name))}")
+    path = _file(base_name, "part", "hardware_specs", user)
+    base = _hardware(_id_from(path) | _read_toml(path), path, user, (*chain, base_name))
+    return HardwareSpec.parse(_merged(base, data), where)
+
+
+def _merged(base: HardwareSpec, own: dict[str, Any]) -> dict[str, Any]:
+    """The table of a part that is ``base`` but for what ``own`` says; figures it does not source are assumed."""
+    kept = base.model_copy(update={"measured": still_measured(base.measured, figures(own))})
+    inherited = kept.model_dump(exclude={"id", "sources", "unverified", "assumed", "based_on"}, exclude_none=True)
+    table = _over({**inherited, "name": f"{base.name} (changed)"}, own)
+    vouched = (*_patterns(own), *_names(own, "unverified"), *_names(own, "assumed"))
+    stated = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
+    table["assumed"] = (*_names(own, "assumed"), *(figure for figure in stated if not named(figure, vouched)))
+    return table
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``below`` with the tables and values of ``above`` laid over it."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _over(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _patterns(own: Mapping[str, Any]) -> tuple[str, ...]:
+    sources = own.get("sources", ())
+    rows = [row for row in sources if isinstance(row, Mapping)] if isinstance(sources, list | tuple) else []
+    return tuple(pattern for row in rows for pattern in _names(row, "fields"))
+
+
+def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """The list of names under a key; what is not one is left for the validators to refuse."""
+    value = table.get(key, ())
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()
+
+
+def _server(data: dict[str, Any], where: str, user: tuple[str, ...]) -> ServerSpec:
+    server = ServerSpec.parse(data, where)
+    _file(server.device, "part", "hardware_specs", user)
+    return server
+
+
+def _file(source: str | os.PathLike[str], kind: str, subfolder: str, user: tuple[str, ...]) -> str:
+    """The file that an id or a path means."""
+    name = os.fspath(source)
+    if name.endswith(".toml") or os.sep in name:
+        if not os.path.isfile(name):
+            raise SpecError(f"no {kind} file at {name[:200]!r}")
+        return name
+    for folder in _search(subfolder, user):
+        path = os.path.join(folder, f"{name}.toml")
+        if os.path.isfile(path):
+            return path
+    raise SpecError(unknown_name(kind, name, _ids(subfolder, user)))
+
+
+def _ids(subfolder: str, user: tuple[str, ...]) -> tuple[str, ...]:
+    stems = set()
+    for folder in _search(subfolder, user):
+        with suppress(OSError):
+            stems |= {name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")}
+    return tuple(sorted(stems))
+
+
+def _search(subfolder: str, user: tuple[str, ...]) -> list[str]:
+    """Folders that may hold specs of one kind, first come first served: parts may lie in a user's folder itself."""
+    own_name = subfolder.removeprefix("hardware_specs/")
+    places = [os.path.join(folder, subfolder) for folder in user]
+    places += [folder if own_name == "hardware_specs" else os.path.join(folder, own_name) for folder in user]
+    return [*places, os.path.join(_shipped_root(), subfolder)]
+
+
+@cache
+def _shipped_root() -> str:
+    """The folder that holds ``hardware_specs``: inside the installed package, or beside it in a checkout."""
+    package = Path(str(files("capacity")))
+    return str(package if (package / "hardware_specs").is_dir() else package.parent)
+
+
+def _user_folders(folders: Folders) -> tuple[str, ...]:
+    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    from_environment = os.environ.get("CAPACITY_PATH", "").split(os.pathsep)
+    return (*(os.fspath(folder) for folder in given), *(folder for folder in from_environment if folder))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """Changes when the file does, so that an edited file is read again."""
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
+
+
+def _id_from(path: str) -> dict[str, Any]:
+    return {"id": Path(path).stem}
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    if os.path.getsize(path) > _LARGEST_FILE_BYTES:
+        raise SpecError(f"{path}: larger than {_LARGEST_FILE_BYTES:,} bytes, so not a spec")
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
+        raise SpecError(f"{path}: not readable as TOML ({str(error)[:120]})") from None

@@ -1,0 +1,81 @@
+"""What one machine or rack unit holds: devices, links between and out of it, host memory, wall power, space."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Self
+
+from pydantic import model_validator
+
+from capacity.specs.base import Count, Evidence, Positive, Source, Spec
+from capacity.specs.hardware import Bytes
+from capacity.specs.provenance import cited, figures, named, require_sources
+
+
+class Network(Spec):
+    """The network out of the server, as one device's share of it in one direction."""
+
+    kind: str
+    bytes_per_s_per_device: Positive | None = None
+
+    @model_validator(mode="after")
+    def bits_are_not_bytes(self) -> Self:
+        """A kind that says "400 Gb/s" carries at most 50e9 bytes per second on one port."""
+        port = re.search(r"([0-9.]+) Gb/s", self.kind)
+        if port and self.bytes_per_s_per_device and self.bytes_per_s_per_device > float(port[1]) * 1e9 / 8 * 1.001:
+            raise ValueError(
+                f"bytes_per_s_per_device is {self.bytes_per_s_per_device:g}, but {port[0]} is "
+                f"{float(port[1]) * 1e9 / 8:g} bytes per second"
+            )
+        return self
+
+
+class AllReduce(Spec):
+    """Bus bandwidth of a large all-reduce among so many devices of this server."""
+
+    devices: Count
+    bytes_per_s: Positive
+
+
+class ServerSpec(Spec):
+    """One unit that is bought: ``devices`` parts called ``device``.
+
+    ``scale_up_devices`` are joined by the fast link; it may reach beyond one server (a rack), or join only pairs.
+    ``idle_w`` and ``full_w`` are wall power of the whole unit. None means that no source was at hand.
+    """
+
+    name: str
+    id: str = ""
+    device: str
+    devices: Count
+    scale_up_devices: Count | None = None
+    all_reduce: tuple[AllReduce, ...] = ()
+    network: Network | None = None
+    host_memory_bytes: Bytes | None = None
+    idle_w: Positive | None = None
+    full_w: Positive | None = None
+    rack_units: Positive | None = None
+    sources: tuple[Source, ...] = ()
+    unverified: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def figures(self) -> Iterator[str]:
+        """Dotted names of every number this spec states."""
+        return figures(self.model_dump(exclude={"sources"}, exclude_none=True))
+
+    def evidence(self, figure: str) -> Evidence:
+        """``assumed`` for a figure that is unverified or replaced, else ``published``."""
+        return "assumed" if named(figure, (*self.unverified, *self.assumed)) else "published"
+
+    @model_validator(mode="after")
+    def figures_have_a_source_and_agree(self) -> Self:
+        """Each figure says where it comes from; idle power is below full power; all-reduces stay inside."""
+        require_sources(self.figures(), (*cited(self.sources), *self.unverified, *self.assumed))
+        if self.idle_w and self.full_w and self.idle_w >= self.full_w:
+            raise ValueError(f"idle_w ({self.idle_w:g}) must be below full_w ({self.full_w:g})")
+        for row in self.all_reduce:
+            if row.devices > max(self.devices, self.scale_up_devices or 0):
+                raise ValueError(f"all_reduce among {row.devices} devices, but there are {self.devices}")
+        return self
