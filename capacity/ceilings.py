@@ -9,7 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from capacity.errors import CapacityError
-from capacity.estimators import communication, roofline, work
+from capacity.estimators import communication, roofline
+from capacity.estimators.collectives import Collective, collectives
+from capacity.estimators.terms import decoder_terms
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
@@ -45,7 +47,7 @@ def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> C
 
 
 def _formats(model: ModelSpec, deploy: Deployment) -> set[str]:
-    return {term.compute_format for term in work.decoder_terms(model, deploy)}
+    return {term.compute_format for term in decoder_terms(model, deploy)}
 
 
 def peak_or_refuse(hardware: HardwareSpec, deploy: Deployment, name: str) -> float:
@@ -134,7 +136,7 @@ def _fixed_times(kind: str) -> dict[str, Any]:
 
 def comm_s(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, tokens: Any) -> tuple[Any, tuple[str, ...]]:
     """Time on links of a step with ``tokens`` on each device, and notes; None where no link fact covers it. [s]"""
-    found = work.collectives(model, deploy)
+    found = collectives(model, deploy)
     if not found:
         return 0.0, ()
     links = hardware.links
@@ -161,7 +163,7 @@ def _link_bytes_per_s(hardware: HardwareSpec) -> float | None:
     return hardware.host_link.bytes_per_s_per_direction if hardware.host_link else None
 
 
-def _collective_s(item: work.Collective, tokens: Any, rate: float, peer: float, fixed: dict[str, Any]) -> Any:
+def _collective_s(item: Collective, tokens: Any, rate: float, peer: float, fixed: dict[str, Any]) -> Any:
     message = item.token_bytes * tokens
     if item.kind == "send":
         return communication.send_s(message, bytes_per_s=peer, fixed_s=fixed["fixed_s"])

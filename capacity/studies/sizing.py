@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from capacity import evaluate
 from capacity.ceilings import datasheet, ridge_point
 from capacity.estimators import memory, serving
-from capacity.estimators.work import sixteen_bit
+from capacity.estimators.placement import sixteen_bit
 from capacity.results import Estimate, Ledger, Objective, Sizing
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.estimators import work
+from capacity.estimators import terms, work
 from capacity.specs.model import Attention, Dense, LayerGroup
 from capacity.units import number_format
 
@@ -81,24 +81,24 @@ def test_prefill_flop_of_one_token_equals_decode_flop_at_context_one(mixtral_8x7
 
 def test_latent_attention_is_absorbed_in_decode_and_expanded_in_prefill(deepseek_v3):
     """2 H (2 r + rope) = 278,528 FLOP a pair in decode, 2 H (nope + rope + v) = 81,920 in prefill, per layer."""
-    (term,) = [t for t in work.decoder_terms(deepseek_v3, BF16) if t.key_flop]
+    (term,) = [t for t in terms.decoder_terms(deepseek_v3, BF16) if t.key_flop]
     assert term.key_flop == 61 * 2 * 128 * (2 * 512 + 64)
     assert term.prefill_key_flop == 61 * 2 * 128 * (128 + 64 + 128)
 
 
 def test_tensor_parallel_divides_flop_and_bytes_but_not_the_latent(deepseek_v3):
     deploy = cap.Deployment(weights="bf16", tensor_parallel=8)
-    (one,) = [t for t in work.decoder_terms(deepseek_v3, BF16) if t.key_flop]
-    (eighth,) = [t for t in work.decoder_terms(deepseek_v3, deploy) if t.key_flop]
+    (one,) = [t for t in terms.decoder_terms(deepseek_v3, BF16) if t.key_flop]
+    (eighth,) = [t for t in terms.decoder_terms(deepseek_v3, deploy) if t.key_flop]
     assert eighth.key_bytes == one.key_bytes
     assert eighth.key_flop == one.key_flop / 8
 
 
 def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b):
-    one = next(t for t in work.decoder_terms(mixtral_8x7b, BF16) if t.experts)
+    one = next(t for t in terms.decoder_terms(mixtral_8x7b, BF16) if t.experts)
     for options in ({"tensor_parallel": 4}, {"data_parallel": 4, "expert_parallel": 4}):
         share = next(
-            t for t in work.decoder_terms(mixtral_8x7b, cap.Deployment(weights="bf16", **options)) if t.experts
+            t for t in terms.decoder_terms(mixtral_8x7b, cap.Deployment(weights="bf16", **options)) if t.experts
         )
         assert share.token_flop * 4 == one.token_flop
         assert share.expert_bytes * 4 == one.expert_bytes
@@ -117,7 +117,7 @@ def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b)
     ],
 )
 def test_an_operator_computes_in_the_wider_format(stored, activations, computed):
-    assert work.compute_format(number_format(stored), activations) == computed
+    assert terms.compute_format(number_format(stored), activations) == computed
 
 
 def test_a_sliding_layer_reads_its_window_in_decode(make_decoder):
