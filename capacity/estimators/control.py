@@ -63,17 +63,13 @@ def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
         If it is missing, not a number, negative or not finite.
     """
     if value is None:
-        raise CapacityError(
-            f"{name} is missing; give the time in seconds{', 0 if there is none' if zero else ''}"
-        )
+        raise CapacityError(f"{name} is missing; give the time in seconds{', 0 if there is none' if zero else ''}")
     try:
         times = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise CapacityError(f"{name} must be a time in seconds, got {value!r}") from None
     if not np.all(np.isfinite(times) & ((times >= 0) if zero else (times > 0))):
-        raise CapacityError(
-            f"{name} must be finite and {'not negative' if zero else 'positive'}, got {value!r}"
-        )
+        raise CapacityError(f"{name} must be finite and {'not negative' if zero else 'positive'}, got {value!r}")
     return times
 
 
@@ -107,10 +103,76 @@ def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[
         check_count("chunk_actions", chunk_actions),
     )
     if np.any(executed > made):
-        raise CapacityError(
-            f"executed_actions {executed_actions!r} is more than the chunk of {chunk_actions!r}"
-        )
+        raise CapacityError(f"executed_actions {executed_actions!r} is more than the chunk of {chunk_actions!r}")
     return executed, made
+
+
+def after_cut_s(total_s: ArrayLike, *, share: ArrayLike, cut: ArrayLike) -> Any:
+    r"""Time left when a part that takes ``share`` of the total becomes shorter by ``cut`` of itself [1]_.
+
+    .. math:: t' = t (1 - f c)
+
+    Parameters
+    ----------
+    total_s : array_like
+        Time before. [s]
+    share : array_like
+        Share of it that the part takes, f. [1]
+    cut : array_like
+        Share of the part that is saved, c. [1]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+
+    Raises
+    ------
+    CapacityError
+        If a share lies outside 0 to 1.
+
+    Examples
+    --------
+    >>> round(float(after_cut_s(0.180, share=0.7, cut=0.4)), 4)
+    0.1296
+
+    References
+    ----------
+    .. [1] Amdahl, "Validity of the single processor approach", AFIPS 1967.
+    """
+    part, saved = _share("share", share), _share("cut", cut)
+    return check_time("total_s", total_s) * (1.0 - part * saved)
+
+
+def cut_needed(total_s: ArrayLike, *, share: ArrayLike, wanted_s: ArrayLike) -> Any:
+    """Share of a part that must be saved to bring the total to ``wanted_s``; NaN where even all is too little. [1]
+
+    Parameters
+    ----------
+    total_s : array_like
+        Time before. [s]
+    share : array_like
+        Share of it that the part takes. [1]
+    wanted_s : array_like
+        Time wanted. [s]
+
+    Examples
+    --------
+    >>> round(float(cut_needed(0.180, share=0.7, wanted_s=0.110)), 3)
+    0.556
+    """
+    total, wanted = check_time("total_s", total_s), check_time("wanted_s", wanted_s)
+    part = _share("share", share)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = np.maximum(0.0, (total - wanted) / (total * part))
+    return np.where(wanted >= total, 0.0, np.where(needed <= 1.0, needed, np.nan))
+
+
+def _share(name: str, value: ArrayLike) -> Any:
+    share = np.asarray(value, dtype=float)
+    if not np.all((share >= 0) & (share <= 1)):
+        raise CapacityError(f"{name} lies between 0 and 1, got {value!r}")
+    return share
 
 
 def replan_per_s(latency_s: ArrayLike) -> Any:
