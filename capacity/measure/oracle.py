@@ -1,0 +1,130 @@
+"""The decode step in float64, kernel by kernel, in the order and with the names of the kernels.
+
+Written for being read beside them. Weights are the stored numbers, widened. Keys and values are those in the cache:
+a kernel's sum that falls close to the middle between two bf16 numbers may round the other way than the
+oracle's, so the oracle attends to what the kernel stored, and ``step`` hands out what it would have stored, to be
+compared within one unit in the last place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from capacity.measure.shape import DecoderShape
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from capacity.measure.weights import DecoderWeights
+
+
+@dataclass(frozen=True)
+class OracleStep:
+    """Logits [batch, vocabulary], and per layer the keys and values of the step [batch, kv_heads, head_size]."""
+
+    logits: Tensor
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+
+def step(
+    shape: DecoderShape,
+    weights: DecoderWeights,
+    token: Tensor,
+    position: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
+    block_table: Tensor,
+) -> OracleStep:
+    """One decode step of ``token`` at ``position``; the caches already hold the keys and values of the step."""
+    x = embed(weights.embedding.exact(), token)
+    appended = []
+    for layer, k_cache, v_cache in zip(weights.layers, keys, values, strict=True):
+        q, k, v = qkv(shape, x, layer.attention_norm, layer.qkv.exact(), position)
+        appended.append((k, v))
+        x = x + attention(shape, q, k_cache, v_cache, block_table, position) @ layer.output.exact().T
+        x = x + gate_up(shape, x, layer.mlp_norm, layer.gate_up.exact()) @ layer.down.exact().T
+    logits = head(shape, x, weights.final_norm, weights.head.exact())
+    return OracleStep(logits, tuple(k for k, _ in appended), tuple(v for _, v in appended))
+
+
+def embed(embedding: Tensor, token: Tensor) -> Tensor:
+    """Rows of the embedding."""
+    return embedding[token.long()]
+
+
+def normalise(shape: DecoderShape, x: Tensor, gain: Tensor) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * gain."""
+    return x / (x.square().mean(-1, keepdim=True) + shape.norm_eps).sqrt() * gain.double()
+
+
+def qkv(
+    shape: DecoderShape, x: Tensor, gain: Tensor, matrix: Tensor, position: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [batch, heads, head_size], the first two rotated."""
+    rows = (normalise(shape, x, gain) @ matrix.T).view(x.shape[0], -1, shape.head_size)
+    q, k, v = rows.split([shape.query_heads, shape.kv_heads, shape.kv_heads], 1)
+    return rotate(shape, q, position), rotate(shape, k, position), v
+
+
+def rotate(shape: DecoderShape, heads: Tensor, position: Tensor) -> Tensor:
+    """Turn elements (i, i + head_size / 2) by position * theta ** (-2 i / head_size)."""
+    import torch
+
+    angle = rotary_angles(shape, position)[:, None, :]
+    low, high = heads.chunk(2, -1)
+    return torch.cat([low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()], -1)
+
+
+def rotary_angles(shape: DecoderShape, position: Tensor) -> Tensor:
+    """Angles [positions, head_size / 2] in float64. [rad]"""
+    import torch
+
+    pair = torch.arange(shape.head_size // 2, dtype=torch.float64, device=position.device)
+    return position.double()[:, None] * shape.rope_theta ** (-2 * pair / shape.head_size)
+
+
+def attention(
+    shape: DecoderShape, q: Tensor, keys: Tensor, values: Tensor, block_table: Tensor, position: Tensor
+) -> Tensor:
+    """Attention of each sequence over its blocks [batch, query_heads * head_size]."""
+    import torch
+
+    attended = []
+    for b, at in enumerate(position.tolist()):
+        start = max(0, at + 1 - shape.window) if shape.window else 0
+        k, v = (
+            cache[block_table[b].long()].transpose(1, 2).flatten(0, 1)[start : at + 1].double()
+            for cache in (keys, values)
+        )
+        k, v = (tensor.repeat_interleave(shape.group, 1) for tensor in (k, v))
+        weight = (torch.einsum("hd,thd->ht", q[b], k) / shape.head_size**0.5).softmax(-1)
+        attended.append(torch.einsum("ht,thd->hd", weight, v).flatten())
+    return torch.stack(attended)
+
+
+def gate_up(shape: DecoderShape, x: Tensor, gain: Tensor, matrix: Tensor) -> Tensor:
+    """silu(gate) * up of the normalised x."""
+    import torch
+
+    gate, up = (normalise(shape, x, gain) @ matrix.T).chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def head(shape: DecoderShape, x: Tensor, gain: Tensor, matrix: Tensor) -> Tensor:
+    """Logits."""
+    return normalise(shape, x, gain) @ matrix.T
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Norm of the difference over the norm of what was expected; NaN stays NaN."""
+    return float((found.double() - expected).norm() / expected.norm())
+
+
+def bf16_steps(found: Tensor, expected: Tensor) -> float:
+    """Largest distance in units in the last place of bf16 (8 significant bits), 0.5 for perfect rounding."""
+    import torch
+
+    exponent = torch.frexp(expected.abs().clamp_min(1e-30)).exponent
+    return float(((found.double() - expected).abs() / torch.ldexp(torch.tensor(1.0).double(), exponent - 8)).max())
