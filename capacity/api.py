@@ -13,7 +13,7 @@ import numpy as np
 from capacity import ceilings, evaluate
 from capacity.estimators import memory, serving, work
 from capacity.estimators.memory import ParameterCount
-from capacity.evaluate import plain, whole
+from capacity.inputs import plain, same_shape, whole
 from capacity.results import Estimate, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
@@ -40,7 +40,7 @@ def kv_cache_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, co
     This is what the tokens need. An engine allocates whole blocks: the ledger of a sizing shows the unused rest.
     """
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens, least=0)
-    evaluate.same_shape(batch=batch, context_tokens=context)
+    same_shape(batch=batch, context_tokens=context)
     evaluate.check(model, deploy)
     evaluate.refuse_overflow(deploy, model, batch, context)
     mine = work.rank_batch(batch, deploy)
@@ -66,7 +66,7 @@ def activation_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, 
     ``tokens`` are the prompt tokens of each sequence; a prefill pass holds at most ``prefill_chunk_tokens``.
     """
     batch, tokens = whole("batch", batch), whole("tokens", tokens)
-    evaluate.same_shape(batch=batch, tokens=tokens)
+    same_shape(batch=batch, tokens=tokens)
     evaluate.check(model, deploy)
     evaluate.refuse_overflow(deploy, model, batch, tokens)
     return plain(memory.activation_bytes(model, deploy, rank_batch=work.rank_batch(batch, deploy), tokens=tokens))
@@ -101,7 +101,7 @@ def tpot(
 ) -> Estimate:
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
-    evaluate.same_shape(batch=batch, context_tokens=context)
+    same_shape(batch=batch, context_tokens=context)
     return evaluate.tpot(model, hardware, deploy, batch=batch, context_tokens=context)
 
 
@@ -115,7 +115,7 @@ def ttft(
 ) -> Estimate:
     """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
     batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
-    evaluate.same_shape(batch=batch, prompt_tokens=prompt)
+    same_shape(batch=batch, prompt_tokens=prompt)
     return evaluate.ttft(model, hardware, deploy, batch=batch, prompt_tokens=prompt)
 
 

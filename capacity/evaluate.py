@@ -3,67 +3,27 @@ work, memory and latency meet."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from capacity.ceilings import Ceilings, attainable, comm_s, datasheet
+from capacity.calibrations import calibration_for
+from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, peak_or_refuse
 from capacity.errors import CapacityError
 from capacity.estimators import latency, limits, memory, work
 from capacity.estimators.placement import pieces
+from capacity.inputs import plain, shown
 from capacity.results import Estimate, Ledger, LedgerLine, OperatorRow
 from capacity.specs.base import LARGEST_COUNT
+from capacity.specs.calibration import Calibration
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 
 ArrayLike = Any
 RESOURCES = ("memory", "compute")
-
-
-def whole(name: str, value: ArrayLike, *, least: int = 1) -> Any:
-    """``value`` as int64, or an error: whole, finite, at least ``least`` and at most 2^31.
-
-    Raises
-    ------
-    CapacityError
-        One sentence with the name, what was given and what is allowed.
-    """
-    if isinstance(value, bool | str | bytes) or value is None:
-        raise CapacityError(f"{name} must be a whole number, got {value!r}")
-    if isinstance(value, int) and least <= value <= LARGEST_COUNT:
-        return value
-    try:
-        array = np.asarray(value)
-        numbers = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise CapacityError(f"{name} must be a whole number or an array of them, got {_shown(value)}") from None
-    if array.dtype == bool or array.size == 0 or not np.all(np.isfinite(numbers)):
-        raise CapacityError(f"{name} must be finite whole numbers, got {_shown(value)}")
-    bad = (numbers != np.floor(numbers)) | (numbers < least) | (numbers > LARGEST_COUNT)
-    if np.any(bad):
-        given = value if np.ndim(value) == 0 else numbers[bad].flat[0]
-        raise CapacityError(f"{name} must be a whole number from {least} to 2^31, got {_shown(given)}")
-    return int(numbers) if np.ndim(value) == 0 else array.astype(np.int64)
-
-
-def _shown(value: Any) -> str:
-    text = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of many digits"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def same_shape(**numbers: Any) -> None:
-    try:
-        np.broadcast_shapes(*(np.shape(number) for number in numbers.values()))
-    except ValueError:
-        shapes = ", ".join(f"{name} {np.shape(number)}" for name, number in numbers.items())
-        raise CapacityError(f"these arrays do not broadcast together: {shapes}") from None
-
-
-def plain(value: Any) -> Any:
-    """A zero-dimensional array as a Python number; arrays stay."""
-    return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
 
 
 def usable_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
@@ -79,7 +39,7 @@ def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, cont
     each = float(np.max(context)) * max(per_token, a, 1) + constant + a + b
     if float(np.max(batch)) * each >= 2**62:
         raise CapacityError(
-            f"batch {_shown(np.max(batch))} with context {_shown(np.max(context))} asks for more than 2^62 bytes"
+            f"batch {shown(np.max(batch))} with context {shown(np.max(context))} asks for more than 2^62 bytes"
         )
 
 
@@ -226,17 +186,73 @@ def _estimate(
     code = _binding_code(list(times.values()))
     scalar = np.ndim(bound) == 0
     reachable, notes = _attainable_s(done, model, hardware, deploy, tokens)
+    value, calibration = _calibrated_s(quantity, done, hardware, deploy, tokens)
     return Estimate(
         quantity=quantity,
         bound=plain(bound),
         bound_by=names[int(code)] if scalar else code,
         operators=names,
         fits=plain(fits),
-        evidence="computed",
+        evidence="calibrated" if calibration else "computed",
+        value=plain(value),
+        low=plain(value * calibration.band_low) if calibration else None,
+        high=plain(value * calibration.band_high) if calibration else None,
         attainable=plain(reachable),
         rows=_rows(done, moved, times) if scalar else (),
-        notes=notes,
+        notes=(*notes, *_told(calibration)),
     )
+
+
+def _told(calibration: Calibration | None) -> tuple[str, ...]:
+    """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
+    if calibration is None:
+        return ()
+    error = calibration.hold_out
+    if error is None:
+        return (f"calibration {calibration.name}: {len(calibration.points)} points, no hold-out",)
+    missed = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
+    return (f"calibration {calibration.name}: {error.points} points held out by {error.held_out_by}: {missed}",)
+
+
+def _calibrated_s(
+    quantity: str,
+    done: list[work.Work],
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    sequences: Any,
+) -> tuple[Any, Calibration | None]:
+    """The latency law with the constants of a calibration that covers this case, or None. [s]"""
+    phase = "decode" if quantity == "TPOT" else "prefill"
+    found = calibration_for(deploy, hardware, phase)
+    if found is None:
+        return None, None
+    operators: Any = 0.0
+    for item in done:
+        operators = operators + latency.operator_s(
+            item.moved_bytes,
+            item.flop,
+            bytes_per_s=found.read_bytes_per_s or hardware.memory.bytes_per_s,
+            flop_per_s=peak_or_refuse(hardware, deploy, item.term.compute_format),
+            memory_efficiency=_of(found.memory_efficiency, item.term.operator),
+            flop_efficiency=_of(found.flop_efficiency, item.term.operator),
+        )
+    value = latency.step_s(
+        operators,
+        layers=max(item.term.layers for item in done),
+        layer_s=found.layer_s,
+        launches=sum(item.term.launches for item in done),
+        launch_s=found.launch_s,
+        sequences=sequences,
+        sequence_s=found.sequence_s,
+        comm_s=0.0,
+        host_floor_s=found.host_floor_s,
+        prefill_share=found.prefill_share,
+    )
+    return value, found
+
+
+def _of(table: Mapping[str, float], operator: str) -> float:
+    return table.get(operator, table.get("default", 1.0))
 
 
 def _attainable_s(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,9 +10,10 @@ from capacity.specs.base import Count, Fraction, FrozenMapping, NonNegative, Pos
 
 
 class Scope(Spec):
-    """Where a calibration holds; ``None`` means any."""
+    """Where a calibration holds; ``None`` means any. ``device_class`` is a part id or a prefix of several."""
 
     engine: str
+    phase: Literal["decode", "prefill"] = "decode"
     device_class: str | None = None
     launch_mode: str | None = None
     weights: str | None = None
