@@ -6,6 +6,7 @@ Folders are searched in this order: those given as ``folders``, those in the env
 
 from __future__ import annotations
 
+import csv
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 from capacity.errors import SpecError, unknown_name
 from capacity.specs.hardware import HardwareSpec, still_measured
+from capacity.specs.prices import Price
 from capacity.specs.provenance import figures, named
 from capacity.specs.server import ServerSpec
 
@@ -71,6 +73,27 @@ def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: 
 def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     """Ids of all servers that can be loaded by name, sorted."""
     return _ids("hardware_specs/servers", _user_folders(folders))
+
+
+def load_prices(part: str | None = None) -> tuple[Price, ...]:
+    """Dated offers for an hour of one device, newest first; of one part, or of all.
+
+    Examples
+    --------
+    >>> [(price.seller, price.usd_per_hour_low) for price in load_prices("nvidia-gh200-96gb")]
+    [('Lambda', 2.29)]
+    """
+    return tuple(price for price in _all_prices() if part in (None, price.part))
+
+
+@cache
+def _all_prices() -> tuple[Price, ...]:
+    prices = []
+    for path in sorted(Path(str(files("capacity"))).glob("data/prices/*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        prices += [Price.parse(row, f"{path.name} line {line}") for line, row in enumerate(rows, start=2)]
+    return tuple(sorted(prices, key=lambda price: price.date, reverse=True))
 
 
 @lru_cache(maxsize=512)

@@ -1,0 +1,28 @@
+"""What an hour of one device was offered for: volatile, so dated, sourced, and apart from the facts of a part."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from capacity.specs.base import Positive, Spec
+
+
+class Price(Spec):
+    """One offer, or a seller's range, for an hour of one device. ``date`` is when it was read, as exactly as is known."""
+
+    part: str
+    seller: str = ""
+    offer: str = ""
+    usd_per_hour_low: Positive
+    usd_per_hour_high: Positive
+    date: Annotated[str, Field(pattern=r"^20[0-9]{2}(-[0-9]{2}(-[0-9]{2})?)?$")]
+    source: Annotated[str, Field(min_length=4)]
+
+    @model_validator(mode="after")
+    def low_is_not_above_high(self) -> Self:
+        """A range runs upwards."""
+        if self.usd_per_hour_low > self.usd_per_hour_high:
+            raise ValueError(f"usd_per_hour_low {self.usd_per_hour_low:g} is above high {self.usd_per_hour_high:g}")
+        return self
