@@ -110,10 +110,9 @@ def _outside(tensor: Tensor, stage: Stage, place: Place) -> Module:
 
 def _of_group(group: LayerGroup, stage: Stage) -> Iterator[Module]:
     width = stage.hidden_size
-    found = [*_mixer(group, width), *_feed_forward(group, width)]
-    first = found[0].operator if found else "qkv"
-    if norms := group.norms.parameters(width):
-        found.append(_vector("norms", first, norms, part="norm"))
+    mixing, forward = _mixer(group, width), _feed_forward(group, width)
+    first = (mixing or forward)[0].operator if mixing or forward else "qkv"
+    found = [*mixing, *forward, *_norms(group, width, first, forward[0].operator if forward else first)]
     for tensor in group.extra:
         size = _elements(tensor)
         vector = len(tensor.shape) == 1
@@ -134,6 +133,16 @@ def _of_group(group: LayerGroup, stage: Stage) -> Iterator[Module]:
     own = group.weights_of_layer is None
     for module in found:
         yield replace(module, stage=stage.name, layers=group.indices, stored=own)
+
+
+def _norms(group: LayerGroup, width: int, first: str, second: str) -> Iterator[Module]:
+    """Norms ride with the operator that reads what they make: half with the mixer, half with the feed-forward."""
+    total = group.norms.parameters(width)
+    if total:
+        before = -(-group.norms.count // 2) * total // group.norms.count
+        yield _vector("mixer_norms", first, before, part="norm")
+        if total > before:
+            yield _vector("feed_forward_norms", second, total - before, part="norm")
 
 
 def _mixer(group: LayerGroup, width: int) -> list[Module]:

@@ -1,0 +1,131 @@
+"""Published decode rates under tensor parallelism beside the bound and the attainable time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from capacity import evaluate
+from capacity.catalog import load_hardware, load_model
+from capacity.errors import CapacityError, SpecError
+from capacity.results import Result
+from capacity.specs.deployment import Deployment
+from capacity.validation.compare import Errors, Pair, summarise
+
+COLUMNS = (
+    "id",
+    "model",
+    "part",
+    "weights",
+    "tensor_parallel",
+    "batch",
+    "prompt_tokens",
+    "output_tokens",
+    "tokens_per_s",
+)
+LARGEST_FILE_BYTES = 10_000_000
+
+
+@dataclass(frozen=True, repr=False)
+class PublishedSpeed(Result):
+    """Rows of attainable beside published time, with the bound; ``left_out`` counts rows of unknown models or parts.
+
+    ``attainable`` summarises the error of attainable times; it is no promise, and may lie above what was measured.
+    """
+
+    pairs: tuple[Pair, ...]
+    left_out: tuple[str, ...]
+    attainable: Errors
+    bounds_hold: bool
+
+    def table(self) -> list[tuple[str, str]]:
+        rows = []
+        for pair in self.pairs:
+            bound = 0.0 if pair.bound is None else pair.bound / pair.measured
+            shares = f"bound/measured {bound:.2f}, attainable/measured {pair.ratio:.2f}"
+            rows.append((pair.name, f"measured {pair.measured * 1e3:7.3f} ms, {shares}"))
+        rows.append(("bounds", "all below measured" if self.bounds_hold else "a bound is ABOVE a measurement"))
+        error = self.attainable
+        shown = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
+        rows.append(("attainable", f"{error.rows} rows: {shown}"))
+        return rows + [("left out", reason) for reason in self.left_out]
+
+
+def validate(file: str | Path | None = None) -> PublishedSpeed:
+    """Compare the shipped table, or another with the same columns.
+
+    Raises
+    ------
+    CapacityError
+        If the file cannot be read, lacks a column, or no row can be compared.
+    """
+    pairs, left_out = [], []
+    for row in _rows(file):
+        try:
+            pairs.append(_pair(row))
+        except CapacityError as error:
+            left_out.append(f"{row['id']}: {error}")
+    return PublishedSpeed(
+        pairs=tuple(pairs),
+        left_out=tuple(left_out),
+        attainable=summarise(pairs),
+        bounds_hold=all(pair.bound_holds for pair in pairs),
+    )
+
+
+def _pair(row: dict[str, str]) -> Pair:
+    deploy = Deployment.parse(
+        {"weights": row["weights"], "tensor_parallel": _count(row, "tensor_parallel")}, where=row["id"]
+    )
+    prompt, output, batch = (_count(row, name) for name in ("prompt_tokens", "output_tokens", "batch"))
+    model, part = load_model(row["model"]), load_hardware(row["part"])
+    estimate = evaluate.tpot(model, part, deploy, batch=batch, context_tokens=prompt + output // 2)
+    if estimate.attainable is None:
+        raise CapacityError(f"no attainable time on {part.name}")
+    return Pair(
+        name=f"{row['model']} {row['weights']} on {row['tensor_parallel']} x {part.name}",
+        unit="s",
+        predicted=float(estimate.attainable),
+        measured=batch / _rate(row),
+        bound=float(estimate.bound),
+        group=row["weights"],
+        note=row.get("source", ""),
+    )
+
+
+def _count(row: dict[str, str], name: str) -> int:
+    text = row[name]
+    if not text.isascii() or not text.isdigit() or not 0 < len(text) < 10:
+        raise CapacityError(f"{name} must be a whole number, got {text[:40]!r}")
+    return int(text)
+
+
+def _rate(row: dict[str, str]) -> float:
+    try:
+        rate = float(row["tokens_per_s"])
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < 1e9:
+        raise CapacityError(f"tokens_per_s must be a positive number, got {row['tokens_per_s'][:40]!r}")
+    return rate
+
+
+def _rows(file: str | Path | None) -> list[dict[str, str]]:
+    if file is None:
+        text = files("capacity").joinpath("data/published/tensor_parallel.csv").read_text(encoding="utf-8")
+    else:
+        path = Path(file)
+        try:
+            if path.stat().st_size > LARGEST_FILE_BYTES:
+                raise SpecError(f"{path}: larger than {LARGEST_FILE_BYTES:,} bytes")
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(f"{path}: cannot be read as UTF-8 text ({type(error).__name__})") from None
+    reader = csv.DictReader(io.StringIO(text))
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise SpecError(f"{file}: columns are missing: {', '.join(missing)}; expected {', '.join(COLUMNS)}")
+    return [{key: value or "" for key, value in row.items() if key} for row in reader]
