@@ -1,0 +1,101 @@
+"""The command line: `capacity COMMAND ...`. Each command is a module of ``commands/``, imported when it is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import capacity
+from capacity.errors import CapacityError
+
+DONE, SHORT, WRONG_INPUT = 0, 1, 2
+COMMANDS = {
+    "size": "capacity.commands.size",
+    "hardware": "capacity.commands.hardware",
+    "models": "capacity.commands.models",
+}
+_ClickException = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+class LazyGroup(TyperGroup):
+    """Commands by name; the module of a command is imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        command = typer.main.get_command(import_module(COMMANDS[cmd_name]).app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    help="How many accelerators does a model need, and how fast will it answer?",
+    epilog="Exit codes: 0 done; 1 does not fit or misses an objective; 2 wrong input.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"capacity {capacity.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """How many accelerators does a model need, and how fast will it answer?"""
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; whatever the user got wrong is one sentence on stderr and exit code 2."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=arguments, prog_name="capacity", standalone_mode=False)
+        sys.stdout.flush()
+    except CapacityError as error:
+        return _refuse(str(error))
+    except _ClickException as error:
+        return _refuse_usage(error)
+    except BrokenPipeError:  # the reader of a pipe left: not a fault of the question
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except (typer.Abort, KeyboardInterrupt):
+        return _refuse("interrupted")
+    return code if isinstance(code, int) else DONE
+
+
+def _refuse(sentence: str) -> int:
+    print(f"capacity: {' '.join(sentence.split())}", file=sys.stderr)
+    return WRONG_INPUT
+
+
+def _refuse_usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message())
+        return WRONG_INPUT
+    context = getattr(error, "ctx", None)
+    advice = f" (see '{context.command_path} --help')" if context is not None else ""
+    return _refuse(error.format_message().rstrip(".") + advice)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`capacity hardware list|show|check`: the parts that can be named, what is known of one, and whether a file holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from capacity.catalog import hardware_ids, load_hardware
+from capacity.commands.options import Json
+from capacity.commands.output import as_json
+from capacity.errors import CapacityError
+from capacity.specs.hardware import HardwareSpec
+from capacity.units import number_format, parse_bytes
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Parts: list them, show one with its sources, check a file of yours.",
+)
+Words = Annotated[list[str] | None, typer.Argument(help="Only ids with all of these words.", show_default=False)]
+
+
+@app.command("list")
+def list_parts(
+    words: Words = None,
+    vendor: Annotated[str | None, typer.Option("--vendor", help="Only this vendor.", show_default=False)] = None,
+    least_memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help='At least this much, "80 GiB".', show_default=False)
+    ] = None,
+    computes: Annotated[
+        str | None, typer.Option("--format", help="Only parts with a matrix path for this format.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List parts with memory, bandwidth, peak and ridge point."""
+    parts = [load_hardware(name) for name in hardware_ids() if all(word.lower() in name for word in words or ())]
+    if vendor:
+        parts = [part for part in parts if part.vendor.lower() == vendor.lower()]
+    if least_memory:
+        least = parse_bytes(least_memory)
+        parts = [part for part in parts if (part.memory.capacity_bytes or 0) >= least]
+    if computes:
+        number_format(computes)
+        parts = [part for part in parts if part.peak(computes) is not None]
+    if json:
+        print(as_json([_row(part, computes or "bf16") for part in parts]))
+        return
+    from capacity.presentation.catalogue import show_parts
+
+    show_parts(parts, computes or "bf16")
+
+
+def _row(part: HardwareSpec, computes: str) -> dict[str, object]:
+    peak = part.peak(computes)
+    return {
+        "id": part.id,
+        "name": part.name,
+        "capacity_bytes": part.memory.capacity_bytes,
+        "bytes_per_s": part.memory.bytes_per_s,
+        "format": computes,
+        "peak_flop_per_s": peak,
+        "ridge_flop_per_byte": None if peak is None else peak / part.memory.bytes_per_s,
+        "tdp_w": part.power.tdp_w,
+    }
+
+
+@app.command("show", no_args_is_help=True)
+def show_part(
+    part: Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Show every figure of one part, its evidence, its sources and its ridge points on both ceilings."""
+    spec = load_hardware(part)
+    if json:
+        print(as_json(spec.model_dump(mode="json")))
+        return
+    from capacity.presentation.catalogue import show_part as show
+
+    show(spec)
+
+
+@app.command("check", no_args_is_help=True)
+def check_parts(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="TOML files or ids.", show_default=False)],
+) -> None:
+    """Check that part files are complete, sourced and free of contradictions; the first fault ends it."""
+    for file in files:
+        spec = load_hardware(file)
+        if spec.memory.capacity_bytes is None:
+            raise CapacityError(f"{file}: memory.capacity_bytes is missing; a sizing needs it")
+        print(f"{file}: holds ({spec.name})")

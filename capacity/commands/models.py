@@ -1,0 +1,77 @@
+"""`capacity models list|show|check`: the models that can be named, what one consists of, whether a config is read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from capacity.catalog import load_model, model_ids
+from capacity.commands.options import Json
+from capacity.commands.output import as_json
+from capacity.estimators.memory import cache_rows, parameter_count, sequence_state_bytes
+from capacity.specs.deployment import Deployment
+from capacity.specs.model import ModelSpec
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Models: list them, show one with its shapes, check a config.json."
+)
+Words = Annotated[list[str] | None, typer.Argument(help="Only names with all of these words.", show_default=False)]
+
+
+@app.command("list")
+def list_models(words: Words = None, json: Json = False) -> None:
+    """List the models shipped by name, with parameters and 16-bit cache of a token."""
+    names = [name for name in model_ids() if all(word.lower() in name for word in words or ())]
+    models = [load_model(name) for name in names]
+    if json:
+        print(as_json([{"id": name} | summary(model) for name, model in zip(names, models, strict=True)]))
+        return
+    from capacity.presentation.catalogue import show_models
+
+    show_models([(name, summary(model)) for name, model in zip(names, models, strict=True)])
+
+
+@app.command("show", no_args_is_help=True)
+def show_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A name, config.json or folder.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Show layers, parameters by module, checkpoint, notes and sources of one model."""
+    spec = load_model(model)
+    if json:
+        print(as_json(summary(spec) | {"spec": spec.model_dump(mode="json")}))
+        return
+    from capacity.presentation.catalogue import show_model as show
+
+    show(spec, summary(spec))
+
+
+@app.command("check", no_args_is_help=True)
+def check_models(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="config.json or folders.", show_default=False)],
+) -> None:
+    """Check that each configuration is understood to the last key that changes memory; the first fault ends it."""
+    for file in files:
+        spec = load_model(file)
+        notes = f", {len(spec.notes)} notes" if spec.notes else ""
+        print(f"{file}: understood, {parameter_count(spec).total:,} parameters{notes}")
+
+
+def summary(model: ModelSpec) -> dict[str, Any]:
+    """What a list says of a model: counts, layers, positions, cache and state in 16 bit. [parameter], [B]"""
+    count, sixteen_bit = parameter_count(model), Deployment(weights="bf16")
+    has_decoder = any(stage.role == "decoder" for stage in model.stages)
+    rows = cache_rows(model, sixteen_bit)
+    return {
+        "name": model.name,
+        "parameters": count.total,
+        "active_parameters": count.active,
+        "layers": model.decoder.layer_count if has_decoder else sum(stage.layer_count for stage in model.stages),
+        "positions": model.positions,
+        "token_bytes": sum(row.layers * row.token_bytes for row in rows),
+        "token_bytes_beyond_windows": sum(row.layers * row.token_bytes for row in rows if not row.window),
+        "state_bytes": sequence_state_bytes(model, sixteen_bit, 0),
+        "stored": model.checkpoint.default if model.checkpoint else None,
+        "by_module": count.by_module,
+    }

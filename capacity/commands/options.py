@@ -1,0 +1,189 @@
+"""Options that commands share, in bundles that build a deployment and a workload."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from capacity.catalog_cases import read_deployment, read_workload
+from capacity.errors import CapacityError
+from capacity.inputs import whole
+from capacity.specs.deployment import Deployment
+from capacity.specs.workload import Workload
+from capacity.studies.sizing import At
+from capacity.units import parse_seconds
+
+_FORMATS, _WORK, _PLACING, _RESULT = "Number formats", "Workload", "Parallelism and engine", "Result"
+
+
+def _option(name: str, metavar: str, about: str, panel: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=about, rich_help_panel=panel, show_default=False)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.", rich_help_panel=_RESULT)]
+Out = Annotated[str | None, _option("--out", "FILE.json", "Also write the result to this file.", _RESULT)]
+
+
+@dataclass
+class DeploymentOptions:
+    """What an operator chooses; options win over the file."""
+
+    weights: Annotated[str | None, _option("--weights", "FORMAT", "Weights; as stored unless said.", _FORMATS)] = None
+    activations: Annotated[str | None, _option("--activations", "FORMAT", "Compute format (bf16).", _FORMATS)] = None
+    kv_cache: Annotated[str | None, _option("--kv-cache", "FORMAT", "Key-value cache (16 bit).", _FORMATS)] = None
+    tensor_parallel: Annotated[
+        str | None, _option("--tensor-parallel", "N", "Devices that share each layer (1).", _PLACING)
+    ] = None
+    pipeline_parallel: Annotated[
+        str | None, _option("--pipeline-parallel", "N", "Stages of consecutive layers (1).", _PLACING)
+    ] = None
+    data_parallel: Annotated[
+        str | None, _option("--data-parallel", "N", "Ranks that hold sequences of their own (1).", _PLACING)
+    ] = None
+    expert_parallel: Annotated[
+        str | None, _option("--expert-parallel", "N", "Devices that experts spread over.", _PLACING)
+    ] = None
+    engine: Annotated[str | None, _option("--engine", "NAME", "Serving engine (reference).", _PLACING)] = None
+    engine_version: Annotated[str | None, _option("--engine-version", "VERSION", "Its version.", _PLACING)] = None
+    memory_fraction: Annotated[
+        str | None, _option("--memory-fraction", "0..1", "Share of memory the engine takes (0.9).", _PLACING)
+    ] = None
+    deployment: Annotated[
+        str | None, _option("--deployment", "FILE", "Deployment fields as TOML or JSON.", _PLACING)
+    ] = None
+
+    def build(self) -> Deployment:
+        """The deployment that file and options describe."""
+        given = read_deployment(self.deployment) if self.deployment else {}
+        for name in ("weights", "activations", "kv_cache", "engine", "engine_version"):
+            given |= _present(name, getattr(self, name))
+        for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
+            given |= _present(name, _whole(name, getattr(self, name)))
+        given |= _present("memory_fraction", _number("memory_fraction", self.memory_fraction))
+        return Deployment.parse(given, self.deployment or "deployment")
+
+
+@dataclass
+class WorkloadOptions:
+    """What is asked of the deployment: either prompt, output and concurrency, or batch and context."""
+
+    batch: Annotated[
+        str | None, _option("--batch", "N", "Sequences at once; not with --prompt, --output, --concurrency.", _WORK)
+    ] = None
+    context: Annotated[
+        str | None, _option("--context", "TOKENS", "Context at which memory and TPOT are judged.", _WORK)
+    ] = None
+    prompt: Annotated[str | None, _option("--prompt", "TOKENS", "Prompt of a request (2048).", _WORK)] = None
+    output: Annotated[str | None, _option("--output", "TOKENS", "Answer of a request (256).", _WORK)] = None
+    concurrency: Annotated[str | None, _option("--concurrency", "N", "Requests in flight (1).", _WORK)] = None
+    requests_per_s: Annotated[str | None, _option("--requests-per-s", "RATE", "Arrival rate.", _WORK)] = None
+    max_ttft: Annotated[str | None, _option("--max-ttft", "TIME", 'Objective, "500 ms" or seconds.', _WORK)] = None
+    max_tpot: Annotated[str | None, _option("--max-tpot", "TIME", 'Objective, "50 ms" or seconds.', _WORK)] = None
+    percentile: Annotated[str | None, _option("--percentile", "P", "Of the objectives, 0 to 100.", _WORK)] = None
+    workload: Annotated[str | None, _option("--workload", "FILE", "Workload fields as TOML or JSON.", _WORK)] = None
+
+    def build(self) -> Workload:
+        """The workload that file and options describe."""
+        given = read_workload(self.workload) if self.workload else {}
+        prompt, concurrency = self.prompt or self.context, self.concurrency or self.batch
+        given |= _present("prompt_tokens", _whole("context" if self.context else "prompt", prompt))
+        given |= _present("output_tokens", _whole("output", self.output))
+        given |= _present("concurrency", _whole("batch" if self.batch else "concurrency", concurrency))
+        for name in ("requests_per_s", "percentile"):
+            given |= _present(name, _number(name, getattr(self, name)))
+        given |= _present("max_ttft_s", _seconds("max_ttft", self.max_ttft))
+        given |= _present("max_tpot_s", _seconds("max_tpot", self.max_tpot))
+        return Workload.parse(given, self.workload or "workload")
+
+    def at(self, workload: Workload) -> At:
+        """Where the figures are judged: at the context that was given, else as the workload says."""
+        self._refuse_both_ways()
+        if self.context is None:
+            return At(
+                workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens
+            )
+        context = workload.prompt_tokens
+        return At(workload.concurrency, context, context, context)
+
+    def _refuse_both_ways(self) -> None:
+        first = [name for name in ("batch", "context") if getattr(self, name) is not None]
+        second = [name for name in ("prompt", "output", "concurrency") if getattr(self, name) is not None]
+        if first and second:
+            raise CapacityError(
+                f"--{first[0]} and --{second[0]} do not go together; "
+                "give either --batch and --context, or --prompt, --output and --concurrency"
+            )
+
+
+def takes_bundles(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a command have a parameter whose type is a bundle: its fields become options of the command."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters, bundles = [], {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if is_dataclass(hints[name]):
+            bundles[name] = hints[name]
+            parameters += _bundle_parameters(hints[name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        built = {n: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for n, kind in bundles.items()}
+        function(**given, **built)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _bundle_parameters(bundle: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(bundle, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(bundle)
+    ]
+
+
+def _present(name: str, value: Any) -> dict[str, Any]:
+    return {} if value is None else {name: value}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _whole(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text.strip()
+    if digits.removeprefix("-").isdecimal() and digits.isascii() and len(digits) < 30:
+        return int(whole(_flag(name), int(digits)))
+    return int(whole(_flag(name), _number(name, text)))
+
+
+def _number(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise CapacityError(f"{_flag(name)} must be a number, got {text[:40]!r}") from None
+
+
+def _seconds(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_seconds(text)
+    except CapacityError as error:
+        raise CapacityError(f"{_flag(name)}: {error}") from None

@@ -1,0 +1,50 @@
+"""Where a command's answer goes: the terminal, JSON on stdout, a file that is either whole or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import CapacityError
+
+
+def as_json(value: Any) -> str:
+    """Valid JSON of plain values; what is not finite becomes null."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False)
+
+
+def write_json(value: Any, out: str) -> None:
+    """Write JSON to ``out`` by way of a temporary file in the same folder.
+
+    Raises
+    ------
+    CapacityError
+        If the name does not end in .json, or the file cannot be written.
+    """
+    path = Path(out)
+    if path.suffix != ".json":
+        raise CapacityError(f"--out {out}: the name must end in .json")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(as_json(value) + "\n")
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CapacityError(f"--out {out}: cannot be written ({error.strerror or error})") from None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
