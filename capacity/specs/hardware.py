@@ -203,7 +203,7 @@ class HardwareSpec(Spec):
         require_sources(self.figures(), (*cited(self.sources), *self.unverified, *self.assumed))
         wrong = "; ".join(contradictions(self))
         if wrong:
-            raise ValueError(f"{wrong}; if this part truly differs, say so with value and reason in [exceptions]")
+            raise ValueError(wrong)
         return self
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from capacity.specs.hardware import HardwareSpec
 
 # Names that the `exceptions` table of a part may use; the value given there takes the place of the rule's.
-ALLOWANCES = ("flop_per_clock_and_unit", "fp8_over_16_bit", "fp4_over_fp8", "measured.*")
+ALLOWANCES = ("flop_per_clock_and_unit", "fp8_over_16_bit", "fp4_over_fp8", "int8_over_16_bit", "measured.*")
+_WAY_OUT = "if this part truly differs, say so with value and reason in [exceptions]"
 _RATIO_TOLERANCE = 0.04  # datasheets round; 1299/667 is the worst honest row
 
 
@@ -24,6 +25,7 @@ def contradictions(part: HardwareSpec) -> Iterator[str]:
     yield from _capacity_and_label(part)
     yield from _flop_per_clock(part)
     yield from _ratios_of_peaks(part)
+    yield from _int8_over_16_bit(part)
     yield from _links(part)
     yield from _measured_below_peak(part)
 
@@ -55,7 +57,7 @@ def _flop_per_clock(part: HardwareSpec) -> Iterator[str]:
         guess = "a sparse or fp16-accumulate rate" if ratio > 1 else "another part's units or an export-cut part"
         yield (
             f"peak_flop_per_s.{path} is {ratio:.2f} of the {expected:,.0f} FLOP per clock and unit of this "
-            f"architecture ({guess}?)"
+            f"architecture ({guess}?); {_WAY_OUT}"
         )
 
 
@@ -80,7 +82,22 @@ def _ratios_of_peaks(part: HardwareSpec) -> Iterator[str]:
         expected = part.exceptions[rule].value if rule in part.exceptions else 2.0
         ratio = peaks[fast] / peaks[slow]
         if abs(ratio / expected - 1) > _RATIO_TOLERANCE:
-            yield f"peak_flop_per_s.{fast} is {ratio:.2f} times {slow}, expected {expected:g}"
+            yield f"peak_flop_per_s.{fast} is {ratio:.2f} times {slow}, expected {expected:g}; {_WAY_OUT}"
+
+
+def _int8_over_16_bit(part: HardwareSpec) -> Iterator[str]:
+    """At most twice the 16-bit rate, four times where fp32 sums run at half rate; parts may well have less."""
+    peaks = part.peak_flop_per_s
+    sixteen = "bf16" if "bf16" in peaks else "fp16"
+    if "int8" not in peaks or sixteen not in peaks:
+        return
+    if _assumed(part, "peak_flop_per_s.int8") or _assumed(part, f"peak_flop_per_s.{sixteen}"):
+        return
+    rule = "int8_over_16_bit"
+    most = part.exceptions[rule].value if rule in part.exceptions else 4.0 if part.half_rate_fp32_accumulate else 2.0
+    ratio = peaks["int8"] / peaks[sixteen]
+    if ratio > most * (1 + _RATIO_TOLERANCE):
+        yield f"peak_flop_per_s.int8 is {ratio:.2f} times {sixteen}, more than {most:g} (a sparse rate?); {_WAY_OUT}"
 
 
 def _links(part: HardwareSpec) -> Iterator[str]:
@@ -102,7 +119,7 @@ def _measured_below_peak(part: HardwareSpec) -> Iterator[str]:
         allowed = part.exceptions[name].value if name in part.exceptions else 1.0
         if ceiling and value > ceiling * allowed:
             more = f", allowed here {allowed:g} times" if allowed != 1 else ""
-            yield f"{name} is {value / ceiling:.3f} times the peak it should stay below{more}"
+            yield f"{name} is {value / ceiling:.3f} times the peak it should stay below{more}; {_WAY_OUT}"
 
 
 def _measured_and_ceiling(part: HardwareSpec) -> Iterator[tuple[str, float, float | None]]:

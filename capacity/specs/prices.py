@@ -10,7 +10,7 @@ from capacity.specs.base import Positive, Spec
 
 
 class Price(Spec):
-    """One offer, or a seller's range, for an hour of one device. ``date`` is when it was read, as exactly as is known."""
+    """One offer, or a seller's range, for an hour of one device; ``date`` as exactly as it is known."""
 
     part: str
     seller: str = ""

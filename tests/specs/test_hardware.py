@@ -1,0 +1,154 @@
+"""The hardware spec: which peak a format finds, what a replaced figure costs, and who vouches for a figure."""
+
+import pytest
+
+from capacity.errors import CapacityError, SpecError
+from capacity.specs.hardware import HardwareSpec
+
+
+@pytest.fixture
+def table():
+    """A part with round figures, whole and sourced."""
+    return {
+        "name": "Part",
+        "memory": {"capacity_bytes": 85_520_809_984, "datasheet_label": "80 GB", "bytes_per_s": 2e12},
+        "peak_flop_per_s": {"bf16": 100e12, "fp16": 100e12, "fp8_e4m3": 200e12, "int8": 200e12},
+        "vector_flop_per_s": {"fp32": 50e12},
+        "measured": {"read_bytes_per_s": 1.8e12, "gemm_flop_per_s": {"bf16": 90e12}, "gemv_fixed_s": 4e-6},
+        "sources": [{"fields": ["*"], "cite": "a datasheet, read today"}],
+    }
+
+
+@pytest.fixture
+def part(table):
+    return HardwareSpec.parse(table, "part.toml")
+
+
+@pytest.mark.parametrize(
+    ("stored", "peak"),
+    [
+        ("bf16", 100e12),
+        ("fp8_e4m3", 200e12),
+        ("fp8_e5m2", 200e12),
+        ("fp8_block128", 200e12),
+        ("mxfp8", 200e12),
+        ("int8", 200e12),
+        ("int8_g128", 200e12),
+        ("q4_k", 100e12),  # unpacked to 16 bits
+        ("nf4", 100e12),
+        ("fp32", 50e12),  # the vector units
+        ("int4_g128", None),
+        ("int4", None),
+        ("nvfp4", None),
+        ("mxfp4", None),
+        ("tf32", None),
+        ("fp64", None),
+    ],
+)
+def test_peak_follows_the_arithmetic_of_the_stored_format(part, stored, peak):
+    assert part.peak(stored) == peak
+
+
+def test_peak_takes_the_faster_accumulate_mode(table):
+    table["peak_flop_per_s_narrow"] = {"fp16": 200e12}
+
+    fast = HardwareSpec.parse(table, "part.toml")
+
+    assert (fast.peak("fp16"), fast.peak("bf16")) == (200e12, 100e12)
+
+
+def test_peak_of_an_unknown_format_is_an_error(part):
+    with pytest.raises(CapacityError, match="unknown number format 'fp7'"):
+        part.peak("fp7")
+
+
+def test_usable_bytes_leaves_what_the_system_keeps(table):
+    table["memory"] |= {"unified": True, "reserve_bytes": 5_520_809_984}
+
+    assert HardwareSpec.parse(table, "part.toml").usable_bytes == 80_000_000_000
+
+
+def test_a_part_without_capacity_loads_and_says_what_to_give(table):
+    del table["memory"]["capacity_bytes"]
+    socket = HardwareSpec.parse(table, "part.toml")
+
+    with pytest.raises(SpecError, match=r"memory\.capacity_bytes is not given"):
+        _ = socket.usable_bytes
+    assert socket.replace(**{"memory.capacity_bytes": 10**12}).usable_bytes == 10**12
+
+
+def test_a_replaced_figure_is_assumed_and_what_was_measured_on_it_goes(part):
+    faster = part.replace(**{"memory.bytes_per_s": 4.8e12})
+
+    assert faster.memory.bytes_per_s == 4.8e12
+    assert (part.evidence("memory.bytes_per_s"), faster.evidence("memory.bytes_per_s")) == ("published", "assumed")
+    assert (faster.measured.read_bytes_per_s, faster.measured.gemv_fixed_s) == (None, None)
+    assert faster.measured.gemm_flop_per_s["bf16"] == 90e12
+
+
+def test_a_replaced_peak_keeps_measured_reads_and_may_leave_the_family(part):
+    wilder = part.replace(**{"peak_flop_per_s.bf16": 1000e12})
+
+    assert wilder.peak("bf16") == 1000e12
+    assert wilder.measured.read_bytes_per_s == 1.8e12
+    assert not wilder.measured.gemm_flop_per_s
+
+
+def test_a_replaced_figure_is_still_validated(part):
+    with pytest.raises(SpecError, match="greater than 0"):
+        part.replace(**{"memory.bytes_per_s": -1.0})
+    with pytest.raises(SpecError, match=r"nearest: .*bytes_per_s"):
+        part.replace(**{"memory.byte_per_s": 1.0})
+
+
+def test_unverified_figures_count_as_assumed_whatever_the_sources_cover(table):
+    table["unverified"] = ["memory.*"]
+
+    part = HardwareSpec.parse(table, "part.toml")
+
+    assert part.evidence("memory.bytes_per_s") == "assumed"
+    assert part.evidence("peak_flop_per_s.bf16") == "published"
+
+
+@pytest.mark.parametrize("bare", ["memory.bytes_per_s", "vector_flop_per_s.fp32", "measured.gemm_flop_per_s.bf16"])
+def test_a_figure_without_source_is_refused_by_name(table, part, bare):
+    table["sources"][0]["fields"] = [figure for figure in part.figures() if figure != bare]
+
+    with pytest.raises(SpecError, match=f"part.toml: no source for {bare}; add to"):
+        HardwareSpec.parse(table, "part.toml")
+
+    table["unverified"] = [bare]
+    assert HardwareSpec.parse(table, "part.toml").evidence(bare) == "assumed"
+
+
+def test_equal_parts_are_equal_keys(table, part):
+    again = HardwareSpec.parse(table, "elsewhere.toml")
+
+    assert again == part
+    assert hash(again) == hash(part)
+    assert hash(part.replace(**{"memory.bytes_per_s": 1e12})) != hash(part)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("memory", {"bytes_per_s": "fast"}, "memory.bytes_per_s"),
+        (
+            "memory",
+            {"bytes_per_s": 1e12, "capacity_bytes": 8e10},
+            "memory.capacity_bytes: Input should be a valid integer",
+        ),
+        ("memory", {"bytes_per_s": 1e12, "capacity_bytes": 10**400}, "memory.capacity_bytes"),
+        ("memory", {"bytes_per_s": float("nan")}, "memory.bytes_per_s"),
+        ("memory", {"bytes_per_s": 1e12, "speed": 3}, "memory.speed: Extra inputs are not permitted"),
+        ("memory", {"bytes_per_s": 1e12, "datasheet_label": "eighty"}, "must read like '80 GB'"),
+        ("peak_flop_per_s", {"bf15": 1e12}, "unknown number format 'bf15'; nearest: bf16"),
+        ("exceptions", {"fp8_over_bf16": {"value": 1, "reason": "because it is"}}, "unknown exception 'fp8_over_bf16'"),
+    ],
+)
+def test_a_wrong_field_is_named_in_one_sentence(table, field, value, sentence):
+    table[field] = value
+
+    with pytest.raises(SpecError, match=r"part\.toml") as error:
+        HardwareSpec.parse(table, "part.toml")
+    assert sentence in str(error.value)
