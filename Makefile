@@ -11,8 +11,7 @@ demo: $(VENV)/installed  ## the main job: a shipped model on a shipped part
 	$(BIN)/capacity size llama-3.1-8b nvidia-h100-sxm5-80gb --batch 16 --context 8192
 
 test: $(VENV)/installed-for-tests  ## every test, doctest and notebook
-	$(BIN)/python -m pytest -n $(JOBS)
-	$(BIN)/python -m pytest -n $(JOBS) --nbmake notebooks
+	$(BIN)/python -m pytest -n $(JOBS) --nbmake tests capacity notebooks
 
 check: $(VENV)/installed-for-tests  ## lint, types and import rules
 	$(BIN)/ruff check .

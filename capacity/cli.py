@@ -19,7 +19,8 @@ COMMANDS = {
     "hardware": "capacity.commands.hardware",
     "models": "capacity.commands.models",
 }
-_ClickException = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+# typer carries a copy of click in some versions and imports it in others; its own exception leads to the base of both.
+_ClickException: type[Exception] = next(b for b in typer.BadParameter.__mro__ if b.__name__ == "ClickException")
 
 
 class LazyGroup(TyperGroup):

@@ -164,7 +164,7 @@ def _parts_table(rows: list[PartRow], wide: bool) -> Table:
         columns += [("TTFT bound", "right"), ("max context", "right"), ("to spare", "right"), ("bound by", "left")]
     shown = table(*columns)
     for row in rows:
-        cells = [
+        cells: list[str | Text] = [
             Text(row.part, style="green" if row.fits else ""), f"{row.devices}", _seconds(row.tpot_bound_s),
             f"{row.max_batch:,}",
         ]  # fmt: skip
