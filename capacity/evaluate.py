@@ -179,7 +179,7 @@ def _estimate(
     tokens: Any,
 ) -> Estimate:
     ceilings = datasheet(model, hardware, deploy)
-    moved = _charged_bytes(done, ceilings.cache_bytes * deploy.pipeline_parallel)
+    moved = charged_bytes(done, ceilings.cache_bytes * deploy.pipeline_parallel)
     times = operator_times(done, moved, ceilings)
     bound = _step(times, ceilings, launches=0, comm=0.0)
     names = tuple(f"{operator}, {resource}" for operator in times for resource in RESOURCES)
@@ -270,7 +270,7 @@ def _attainable_s(
     return _step(times, ceilings, launches=launches, comm=comm), (*ceilings.notes, *notes)
 
 
-def _charged_bytes(done: list[work.Work], cache_bytes: int) -> list[Any]:
+def charged_bytes(done: list[work.Work], cache_bytes: int) -> list[Any]:
     """Bytes of each term; weights that all fit the last-level cache together are not charged."""
     total: Any = 0
     for item in done:
