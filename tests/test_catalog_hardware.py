@@ -198,6 +198,22 @@ def test_ridge_points_span_what_the_survey_says(part_id, path, ridge):
     assert round(part.peak(path) / part.memory.bytes_per_s) == ridge
 
 
+def test_a_power_mode_makes_the_part_that_is_sold_under_that_mode():
+    nano = catalog.load_hardware("nvidia-jetson-orin-nano-8gb")
+    sold = catalog.load_hardware("nvidia-jetson-orin-nano-super-8gb")
+
+    held = nano.in_power_mode("25W Super")
+
+    assert (held.power.tdp_w, held.memory.bytes_per_s) == (sold.power.tdp_w, sold.memory.bytes_per_s)
+    assert held.peak("bf16") == pytest.approx(sold.peak("bf16"), rel=0.025)  # printed with one digit less
+    assert held.evidence("peak_flop_per_s.bf16") == "assumed"
+
+
+def test_an_unknown_power_mode_gets_the_known_ones():
+    with pytest.raises(SpecError, match="unknown power mode '35W'; known: 15W, 30W, 50W, MAXN"):
+        catalog.load_hardware("nvidia-jetson-agx-orin-64gb").in_power_mode("35W")
+
+
 def test_an_unknown_part_gets_the_nearest_names():
     with pytest.raises(SpecError, match="unknown part 'nvidia-h100-sxm-80gb'; nearest: nvidia-h100-sxm5-80gb"):
         catalog.load_hardware("nvidia-h100-sxm-80gb")

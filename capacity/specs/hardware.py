@@ -186,6 +186,29 @@ class HardwareSpec(Spec):
         """``assumed`` for a figure that is unverified, replaced or inherited, else ``published``."""
         return "assumed" if named(figure, (*self.unverified, *self.assumed)) else "published"
 
+    def in_power_mode(self, name: str) -> Self:
+        """The part held to one of its named power modes; what the mode changes is assumed.
+
+        Where no source says how the mode slows arithmetic or memory, those stay: still a bound, but a far one.
+
+        Raises
+        ------
+        SpecError
+            If the part has no mode of that name.
+        """
+        if name not in self.power.modes:
+            raise SpecError(f"{self.name}: {unknown_name('power mode', name, self.power.modes)}")
+        mode = self.power.modes[name]
+        changes = {"power.tdp_w": mode.power_w, "memory.bytes_per_s": mode.bytes_per_s}
+        factor = mode.peak_factor
+        if factor is None and mode.boost_hz and self.compute.boost_hz:
+            factor = mode.boost_hz / self.compute.boost_hz
+            changes["compute.boost_hz"] = mode.boost_hz
+        for table in ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s"):
+            for path, rate in getattr(self, table).items():
+                changes[f"{table}.{path}"] = factor and rate * factor
+        return self.replace(**{field: value for field, value in changes.items() if value is not None})
+
     def replace(self, **changes: Any) -> Self:
         """A copy with dotted fields changed; see ``Spec.replace``.
 
