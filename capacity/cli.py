@@ -85,7 +85,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _refuse(sentence: str) -> int:
-    print(f"capacity: {' '.join(sentence.split())}", file=sys.stderr)
+    printable = "".join(letter if letter.isprintable() else "?" for letter in " ".join(sentence.split()))
+    print(f"capacity: {printable}", file=sys.stderr)
     return WRONG_INPUT
 
 

@@ -10,6 +10,7 @@ from capacity.catalog import hardware_ids, load_hardware, load_model
 from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, takes_bundles
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
+from capacity.evaluate import check
 from capacity.results import Sizing
 from capacity.studies.all_parts import PartTable, size_on_all_parts
 from capacity.studies.sizing import size_at
@@ -57,9 +58,10 @@ def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: Deploymen
 
 
 def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:
-    workload, deployment = work.build(), deploy.build()
+    workload, deployment, spec = work.build(), deploy.build(), load_model(model)
+    check(spec, deployment)  # a fault of the question, which no part can answer
     parts = [load_hardware(name) for name in hardware_ids()]
-    return size_on_all_parts(load_model(model), parts, deployment, work.at(workload), workload=workload)
+    return size_on_all_parts(spec, parts, deployment, work.at(workload), workload=workload)
 
 
 def _show(answer: Sizing | PartTable) -> None:

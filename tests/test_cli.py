@@ -1,0 +1,230 @@
+"""The command line: verdicts, exit codes, JSON, files, and what is printed where."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import capacity as cap
+from capacity.cli import COMMANDS, run
+
+MODEL, PART = "llama-3.1-8b", "nvidia-h100-sxm5-80gb"
+ANSI = re.compile("\x1b\\[")
+
+
+def shell(*arguments, columns="80"):
+    """Run the command line in a process of its own, as a pipe sees it."""
+    command = [sys.executable, "-m", "capacity.cli", *arguments]
+    environment = {**os.environ, "COLUMNS": columns, "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+def printed_json(capsys, *arguments, code=0):
+    assert run([*arguments, "--json"]) == code
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return json.loads(printed.out)
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_size_prints_the_verdict_first_and_stays_within_the_screen(columns):
+    done = shell("size", MODEL, PART, "--batch", "16", "--context", "8192", columns=columns)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fits, ")
+    assert not ANSI.search(done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= int(columns)
+    for word in ("kv cache", "max batch", "max context", "TTFT bound", "TPOT bound", "ridge point", "intensity"):
+        assert word in done.stdout
+    for title in ("Assumed", "Not modelled"):
+        assert title in done.stdout
+
+
+def test_json_is_valid_and_alone_and_equals_the_python_result(capsys):
+    found = printed_json(capsys, "size", MODEL, PART, "--concurrency", "8", "--prompt", "1000", "--output", "100")
+    workload = cap.Workload(concurrency=8, prompt_tokens=1000, output_tokens=100)
+
+    assert found == cap.size(cap.load_model(MODEL), cap.load_hardware(PART), workload).to_dict() | {
+        "assumed": found["assumed"]
+    }
+
+
+def test_batch_and_context_judge_memory_and_tpot_at_the_context(capsys):
+    found = printed_json(capsys, "size", MODEL, PART, "--batch", "16", "--context", "8192")
+
+    assert (found["batch"], found["memory_tokens"], found["tpot_context_tokens"]) == (16, 8192, 8192)
+    bound = cap.tpot(
+        cap.load_model(MODEL), cap.load_hardware(PART), cap.Deployment(), batch=16, context_tokens=8192
+    ).bound
+    assert found["tpot"]["bound"] == bound
+
+
+def test_prompt_and_output_judge_memory_at_the_end_and_tpot_in_the_middle(capsys):
+    found = printed_json(capsys, "size", MODEL, PART, "--prompt", "1000", "--output", "101")
+
+    assert (found["memory_tokens"], found["tpot_context_tokens"], found["prompt_tokens"]) == (1101, 1051, 1000)
+
+
+def test_mixtral_in_bf16_does_not_fit_one_h100_and_the_missing_memory_is_said(capsys):
+    code = run(["size", "mixtral-8x7b", PART, "--weights", "bf16"])
+    printed = capsys.readouterr().out
+
+    assert code == 1
+    assert re.match(r"does not fit: [0-9.]+ GiB missing on each device\n", printed)
+    assert "weights alone need 86.99 GiB" in printed  # 46,702,792,704 parameters of 2 bytes
+    assert "times that memory does not allow" in printed
+
+
+def test_mixtral_in_bf16_fits_two_h100(capsys):
+    found = printed_json(capsys, "size", "mixtral-8x7b", PART, "--weights", "bf16", "--tensor-parallel", "2")
+
+    assert found["fits"]
+    assert found["devices"] == 2
+
+
+def test_a_missed_objective_is_exit_code_1_even_where_memory_fits(capsys):
+    assert printed_json(capsys, "size", MODEL, PART, "--max-tpot", "1 ms", code=1)["fits"]
+    assert printed_json(capsys, "size", MODEL, PART, "--max-tpot", "1 s", code=0)["fits"]
+
+
+def test_out_writes_the_same_json_as_a_whole_file(capsys, tmp_path):
+    file = tmp_path / "sizing.json"
+
+    found = printed_json(capsys, "size", MODEL, PART, "--out", str(file))
+
+    assert json.loads(file.read_text()) == found
+    assert [path.name for path in tmp_path.iterdir()] == ["sizing.json"]
+
+
+def test_files_give_deployment_and_workload_and_options_win_over_them(capsys, tmp_path):
+    deploy, work = tmp_path / "deploy.toml", tmp_path / "work.json"
+    deploy.write_text('weights = "bf16"\ntensor_parallel = 2\nkv_cache = "fp8_e4m3"\n')
+    work.write_text('{"prompt_tokens": 500, "output_tokens": 100, "concurrency": 3}')
+
+    found = printed_json(
+        capsys, "size", MODEL, PART, "--deployment", str(deploy), "--workload", str(work), "--tensor-parallel", "4"
+    )
+
+    assert found["deployment"]["tensor_parallel"] == 4
+    assert found["deployment"]["kv_cache"] == "fp8_e4m3"
+    assert (found["batch"], found["memory_tokens"]) == (3, 600)
+
+
+def test_defaults_that_nobody_gave_are_echoed_as_assumed(capsys):
+    assumed = printed_json(capsys, "size", MODEL, PART)["assumed"]
+    said = printed_json(capsys, "size", MODEL, PART, "--concurrency", "1", "--memory-fraction", "0.9")["assumed"]
+
+    for line in ("concurrency = 1", "prompt_tokens = 2048", "memory_fraction = 0.9", "kv_cache = bf16"):
+        assert line in assumed
+    assert "concurrency = 1" not in said
+    assert "memory_fraction = 0.9" not in said
+
+
+def test_size_takes_a_config_file_and_its_folder(capsys, tmp_path):
+    config = {
+        "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "torch_dtype": "bfloat16",
+        "max_position_embeddings": 8192, "tie_word_embeddings": False,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    for source in (tmp_path, tmp_path / "config.json"):
+        assert printed_json(capsys, "size", str(source), PART)["parameters"] == 8_030_261_248
+
+
+def test_all_parts_puts_those_that_fit_first(capsys):
+    rows = printed_json(capsys, "size", "llama-3.3-70b", "--all-parts", "--weights", "bf16")["rows"]
+
+    verdicts = [row["fits"] for row in rows]
+    assert verdicts == sorted(verdicts, reverse=True)
+    assert True in verdicts
+    assert {row["part"] for row in rows} == set(cap.hardware_ids())
+    assert all(row["reason"] for row in rows if row["devices"] is None)
+
+
+def test_all_parts_refuses_a_question_that_no_part_can_answer(capsys):
+    assert run(["size", "llama-3.3-70b", "--all-parts", "--tensor-parallel", "3"]) == 2
+    assert "tensor_parallel 3 must divide" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_lists_show_every_name_and_stay_within_the_screen(columns):
+    for command, ids in (("hardware", cap.hardware_ids()), ("models", cap.model_ids())):
+        done = shell(command, "list", columns=columns)
+
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.splitlines())) <= int(columns)
+        joined = done.stdout.replace("\n", "")
+        assert [name for name in ids if name[:24] not in joined] == []
+
+
+def test_hardware_list_filters_by_word_memory_and_format(capsys):
+    assert run(["hardware", "list", "h100", "--memory", "90 GiB", "--format", "fp8_e4m3", "--json"]) == 0
+
+    assert [row["id"] for row in json.loads(capsys.readouterr().out)] == ["nvidia-h100-nvl-94gb"]
+
+
+def test_hardware_show_names_sources_and_both_ridge_points(capsys):
+    assert run(["hardware", "show", PART]) == 0
+    printed = capsys.readouterr().out
+
+    assert "295.3 FLOP/B" in printed  # 989.4e12 / 3.35e12
+    assert "253.8 FLOP/B" in printed  # 794.5e12 / 3.13e12
+    assert "Sources" in printed
+    assert re.search(r"peak_flop_per_s.fp64\s.*assumed", printed)
+
+
+def test_models_show_counts_parameters_and_names_sources(capsys):
+    assert run(["models", "show", "llama-3-8b"]) == 0
+    printed = capsys.readouterr().out
+
+    assert "8,030,261,248" in printed
+    assert "8 KV heads" in printed
+    assert "Sources" in printed
+
+
+def test_check_accepts_what_holds_and_refuses_what_does_not(capsys, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(f'name = "mine"\nbased_on = "{PART}"\n[memory]\nbytes_per_s = 4.8e12\n')
+    assert run(["hardware", "check", str(file)]) == 0
+    file.write_text(f'name = "mine"\nbased_on = "{PART}"\n[memory]\nbytes_per_s = -1\n')
+    assert run(["hardware", "check", str(file)]) == 2
+    assert "memory.bytes_per_s" in capsys.readouterr().err
+
+
+def test_a_three_line_hardware_file_of_the_user_works_in_size(capsys, tmp_path):
+    file = tmp_path / "faster.toml"
+    file.write_text(f'based_on = "{PART}"\n[memory]\nbytes_per_s = 4.8e12\n')
+
+    found = printed_json(capsys, "size", MODEL, str(file))
+
+    assert found["ridge_flop_per_byte"] == pytest.approx(989.4e12 / 4.8e12)
+    assert any("memory.bytes_per_s" in line for line in found["assumed"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(capsys, command):
+    assert run([command, "--help"]) == 0
+    assert command in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"capacity {cap.__version__}\n"
+
+
+def test_a_reader_that_leaves_a_pipe_early_sees_no_traceback():
+    command = f"{sys.executable} -m capacity.cli hardware list --json | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stderr == ""
+
+
+def test_an_escape_sequence_in_a_file_name_does_not_reach_the_terminal(capsys):
+    assert run(["size", "\x1b[31mred", PART]) == 2
+    assert not ANSI.search(capsys.readouterr().err)

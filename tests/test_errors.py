@@ -1,0 +1,184 @@
+"""Whatever a user gets wrong is one clear sentence: an exception in Python, exit code 2 on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import capacity as cap
+from capacity.cli import run
+
+MODEL, PART = "llama-2-7b", "nvidia-h100-sxm5-80gb"
+LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5, "hidden_act": "silu", "rope_theta": 10000.0, "tie_word_embeddings": False,
+}  # fmt: skip
+
+BAD_OPTIONS = [
+    (["--batch", "0"], "whole number from 1"),
+    (["--batch", "-1"], "whole number from 1"),
+    (["--batch", "1.5"], "whole number from 1"),
+    (["--batch", "nan"], "nan"),
+    (["--batch", "many"], "must be a number"),
+    (["--batch", "9" * 400], "--batch"),
+    (["--batch", str(2**31), "--context", str(2**32)], "2\\^31"),
+    (["--batch", str(2**31), "--context", str(2**31)], "2\\^62"),
+    (["--tensor-parallel", "3"], "32 attention heads"),
+    (["--memory-fraction", "1.5"], "memory_fraction.*less than or equal to 1"),
+    (["--memory-fraction", "nan"], "memory_fraction"),
+    (["--weights", "bf17"], "nearest: bf16"),
+    (["--batch", "2", "--prompt", "3"], "do not go together"),
+    (["--max-tpot", "5 parsecs"], "unknown unit"),
+    (["--percentile", "100"], "percentile"),
+    (["--deployment", "missing.toml"], "no such file"),
+    (["--out", "result.xyz"], "must end in .json"),
+    (["--bogus", "1"], "No such option"),
+    (["--batch"], "requires an argument"),
+]
+
+
+def refused(capsys, arguments):
+    """Run a command that must be refused; its one sentence."""
+    code = run(arguments)
+    printed = capsys.readouterr()
+    assert code == 2
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("capacity: ")
+    assert "Traceback" not in printed.err
+    assert len(printed.err) < 400
+    return printed.err
+
+
+@pytest.mark.parametrize(("options", "sentence"), BAD_OPTIONS)
+def test_a_bad_option_is_one_sentence(capsys, options, sentence):
+    assert re.search(sentence, refused(capsys, ["size", MODEL, PART, *options]))
+
+
+@pytest.mark.parametrize("names", [["lama-2-7b", PART], [MODEL, "h100"]])
+def test_an_unknown_name_is_answered_with_the_nearest(capsys, names):
+    assert "nearest: " in refused(capsys, ["size", *names])
+
+
+def test_an_unknown_command_is_one_sentence(capsys):
+    assert "No such command 'sise'" in refused(capsys, ["sise"])
+
+
+def nested(depth):
+    return '{"model_type": "llama", "x": ' + "[" * depth + "]" * depth + "}"
+
+
+BAD_CONFIGS = [
+    ("", "empty"),
+    ('{"model_type": "llama", "hidden_size": 40', "not valid JSON"),
+    ("[1, 2]", "expected a JSON object"),
+    (nested(10_000), "nested too deeply"),
+    (json.dumps(LLAMA).replace('"num_hidden_layers": 32', '"num_hidden_layers": 1' + "0" * 400), "num_hidden_layers"),
+    (json.dumps(LLAMA).replace('"num_hidden_layers": 32', '"num_hidden_layers": 1' + "0" * 5000), "digits"),
+    (json.dumps(LLAMA | {"attention_sparsity_kind": "strided"}), "attention_sparsity_kind"),
+    (json.dumps(LLAMA | {"model_type": "lama"}), "nearest: .*llama"),
+    (json.dumps(LLAMA | {"num_hidden_layers": -1}), "num_hidden_layers"),
+    (json.dumps(LLAMA | {"num_hidden_layers": True}), "num_hidden_layers"),
+    (json.dumps(LLAMA | {"num_attention_heads": 0}), "num_attention_heads"),
+    (json.dumps(LLAMA | {"hidden_size": float("nan")}), "NaN"),
+]
+
+
+@pytest.mark.parametrize(("content", "sentence"), BAD_CONFIGS)
+def test_a_bad_config_is_one_sentence_in_python_and_on_the_command_line(tmp_path, capsys, content, sentence):
+    file = tmp_path / "config.json"
+    file.write_text(content)
+
+    with pytest.raises(cap.SpecError, match=sentence):
+        cap.load_model(str(file))
+    assert re.search(sentence, refused(capsys, ["size", str(file), PART, "--weights", "bf16"]))
+
+
+def test_a_folder_without_a_config_says_so(tmp_path, capsys):
+    assert "config.json" in refused(capsys, ["size", str(tmp_path), PART])
+
+
+BAD_COUNTS = [0, -1, 1.5, float("nan"), float("inf"), 2**31 + 1, 10**400, "four", None, True, [1, 0], []]
+
+
+@pytest.mark.parametrize("batch", BAD_COUNTS)
+def test_a_count_that_is_not_whole_gives_no_number(batch):
+    model, part, deploy = cap.load_model(MODEL), cap.load_hardware(PART), cap.Deployment(weights="bf16")
+
+    with pytest.raises(cap.CapacityError, match=r"^batch must be"):
+        cap.kv_cache_bytes(model, deploy, batch=batch, context_tokens=1)
+    with pytest.raises(cap.CapacityError, match=r"^batch must be"):
+        cap.tpot(model, part, deploy, batch=batch, context_tokens=1)
+    with pytest.raises(cap.CapacityError, match=r"^batch must be"):
+        cap.max_context(model, part, deploy, batch=batch)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 1.5, float("nan"), 2**31 + 1, "four", True])
+def test_a_workload_that_is_not_whole_is_refused(concurrency):
+    with pytest.raises(cap.SpecError, match=r"^Workload: concurrency"):
+        cap.Workload(concurrency=concurrency)
+
+
+def test_products_beyond_64_bits_are_refused_not_wrapped():
+    model, part, deploy = cap.load_model(MODEL), cap.load_hardware(PART), cap.Deployment(weights="bf16")
+
+    with pytest.raises(cap.CapacityError, match=r"2\^62"):
+        cap.kv_cache_bytes(model, deploy, batch=2**31, context_tokens=2**31)
+    with pytest.raises(cap.CapacityError, match=r"2\^62"):
+        cap.activation_bytes(model, deploy, batch=2**31, tokens=2**31)
+    with pytest.raises(cap.CapacityError, match=r"2\^62"):
+        cap.tpot(model, part, deploy, batch=2**31, context_tokens=2**31)
+    with pytest.raises(cap.CapacityError, match=r"2\^62"):
+        cap.size(model, part, cap.Workload(prompt_tokens=2**31, concurrency=2**31), deploy)
+
+
+def test_three_ranks_do_not_divide_32_heads():
+    with pytest.raises(cap.CapacityError, match="tensor_parallel 3 must divide the 32 attention heads"):
+        cap.weight_bytes(cap.load_model(MODEL), cap.Deployment(weights="bf16", tensor_parallel=3))
+
+
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.5, float("nan")])
+def test_a_memory_fraction_lies_between_0_and_1(fraction):
+    with pytest.raises(cap.SpecError, match=r"^Deployment: memory_fraction"):
+        cap.Deployment(memory_fraction=fraction)
+
+
+def test_as_stored_needs_a_checkpoint(tmp_path, capsys):
+    with pytest.raises(cap.CapacityError, match='"as_stored" needs a checkpoint'):
+        cap.weight_bytes(cap.load_model(LLAMA), cap.Deployment())
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA))
+    assert "needs a checkpoint" in refused(capsys, ["size", str(file), PART])
+
+
+def test_an_override_that_matches_nothing_is_refused(tmp_path, capsys):
+    deploy = cap.Deployment(weights="bf16", overrides=[{"part": "experts", "format": "int8"}])
+    with pytest.raises(cap.CapacityError, match="override experts = int8 matches nothing in llama-2-7b"):
+        cap.weight_bytes(cap.load_model(MODEL), deploy)
+    file = tmp_path / "deploy.toml"
+    file.write_text('weights = "bf16"\n[[overrides]]\npart = "kv_cache"\nformat = "int8"\nlayers = "40:"\n')
+    assert "matches nothing" in refused(capsys, ["size", MODEL, PART, "--deployment", str(file)])
+
+
+def test_a_misspelt_field_of_a_deployment_file_is_answered_with_the_nearest(tmp_path, capsys):
+    file = tmp_path / "deploy.toml"
+    file.write_text("tensor_paralel = 2\n")
+
+    assert "nearest: tensor_parallel" in refused(capsys, ["size", MODEL, PART, "--deployment", str(file)])
+
+
+@pytest.mark.parametrize("content", ["weights = ", "[[[", "\x00", 'weights = "bf16"\nweights = "fp8"'])
+def test_a_broken_deployment_file_is_one_sentence(tmp_path, capsys, content):
+    file = tmp_path / "deploy.toml"
+    file.write_text(content)
+
+    assert "not valid TOML" in refused(capsys, ["size", MODEL, PART, "--deployment", str(file)])
+
+
+def test_a_result_that_cannot_be_written_leaves_no_file(tmp_path, capsys):
+    refused(capsys, ["size", MODEL, PART, "--weights", "bf16", "--out", str(tmp_path / "no" / "x.json")])
+
+    assert list(tmp_path.iterdir()) == []
