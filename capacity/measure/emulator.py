@@ -24,8 +24,8 @@ from capacity.measure.source import (
     write_whole,
 )
 
-FLAGS = ("-std=c++17", "-O1", "-g", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden", "-w")
-SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
+FLAGS = ("-std=c++17", "-O1", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden", "-w")
+SANITIZE = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 SCHEDULES = (0, 1, 2)  # in order, in reverse, at random with stalling warps
 
 
@@ -75,6 +75,10 @@ class HostKernel:
         if error:
             raise CapacityError(f"kernel {self.name} under schedule {self.schedule}: {error.decode()}")
 
+    def loaded_bytes(self) -> tuple[int, int]:
+        """Bytes of weights, and of keys and values, that loads have read since the library was opened. [B]"""
+        return self.library.emu_weight_bytes(), self.library.emu_cache_bytes()
+
     def blocks_per_processor(self, threads: int, shared_bytes: int) -> int:
         """As on a device; here a figure that makes small matrices take several turns."""
         return 2
@@ -123,6 +127,7 @@ def _version(compiler: str) -> str:
 def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     library.emu_launch.restype = ctypes.c_char_p
+    library.emu_weight_bytes.restype = library.emu_cache_bytes.restype = ctypes.c_uint64
     return library
 
 

@@ -32,7 +32,13 @@ struct Softmax {  // of one query head; base 2
   }
 };
 
-__device__ __forceinline__ uint4 load_cache(const narrow* address) { return *(const uint4*)address; }
+__device__ __forceinline__ uint4 load_cache(const narrow* address) {
+#ifdef __CUDA_ARCH__
+  return *(const uint4*)address;
+#else
+  return counted_load(address, emu::cache_bytes);
+#endif
+}
 
 // Adds the tokens first, first + stride, ... below `end` to the softmax of each head.
 template <int LANES, class Row>
@@ -155,10 +161,15 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
 #pragma unroll
   for (int g = 0; g < GROUP; g++) {
     state[g].clear();
+    const float4* from = (const float4*)(q + ((size_t)b * s.query_heads + first_head + g) * HEAD_SIZE + element);
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-      query[g][i] =
-          active ? q[((size_t)b * s.query_heads + first_head + g) * HEAD_SIZE + element + i] * scale : 0.0f;
+    for (int p = 0; p < 2; p++) {
+      const float4 v = active ? from[p] : make_float4(0, 0, 0, 0);
+      query[g][4 * p] = v.x * scale;
+      query[g][4 * p + 1] = v.y * scale;
+      query[g][4 * p + 2] = v.z * scale;
+      query[g][4 * p + 3] = v.w * scale;
+    }
   }
   attend<LANES>(query, start + team, end, TEAMS, active, keys, values, row_of, state);
 

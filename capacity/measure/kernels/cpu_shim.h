@@ -79,6 +79,7 @@ inline Fiber* now;          // the fiber that runs
 inline dim3 block_dim, grid_dim;
 inline int schedule = 0;
 inline const char* error;
+inline uint64_t weight_bytes, cache_bytes;  // read since the library was opened
 inline uint64_t progress;   // grows whenever some thread gets further
 inline void (*body)(void**);
 inline void** arguments;
@@ -211,7 +212,7 @@ inline bool run_round(Block& b) {
   for (unsigned i = 0; i < warps && !error; i++) {
     const unsigned w = schedule == 1 ? warps - 1 - i : (i + first) % warps;
     if (schedule == 2) {
-      if (!b.warps[w].stall && random_below(16) == 0) b.warps[w].stall = random_below(400);
+      if (!b.warps[w].stall && random_below(32) == 0) b.warps[w].stall = random_below(random_below(4) ? 50 : 5000);
       if (b.warps[w].stall) {
         b.warps[w].stall--;
         asleep = true;
@@ -230,6 +231,7 @@ inline bool run_round(Block& b) {
 
 inline const char* launch(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(void**), void** parameters) {
   static std::vector<Block> resident(8);  // keeps its stacks from launch to launch
+  static uint64_t launches = 0;           // so that no two launches stall alike
   const unsigned total = grid.x * grid.y * grid.z, threads = block.x * block.y * block.z;
   const unsigned seats = schedule == 0 ? 1 : schedule == 1 ? 2 : 8;
   unsigned started = 0;
@@ -238,7 +240,7 @@ inline const char* launch(dim3 grid, dim3 block, size_t shared_bytes, void (*ker
   body = kernel;
   arguments = parameters;
   error = nullptr;
-  random_state = 0x9e3779b97f4a7c15ull;
+  random_state = 0x9e3779b97f4a7c15ull * ++launches;
   for (;;) {
     bool alive = false, asleep = false;
     const uint64_t before = progress;
@@ -323,6 +325,10 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   unsigned result = 0;
   for (int i = 0; i < 4; i++) result |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
   return result;
+}
+inline uint4 counted_load(const void* address, uint64_t& bytes) {
+  bytes += sizeof(uint4);
+  return *(const uint4*)address;
 }
 inline float half_to_float(unsigned short bits) {
   _Float16 h;

@@ -26,10 +26,15 @@ struct Entry<kernel> {
 // Returns null, or what went wrong.
 EXPORT const char* emu_launch(const char* name, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                               unsigned bz, unsigned shared_bytes, void** parameters) {
+  const dim3 grid = {gx, gy, gz}, block = {bx, by, bz};
 #define TRY(kernel) \
-  if (!strcmp(name, #kernel)) return emu::launch({gx, gy, gz}, {bx, by, bz}, shared_bytes, Entry<kernel>::run, parameters);
+  if (!strcmp(name, #kernel)) return emu::launch(grid, block, shared_bytes, Entry<kernel>::run, parameters);
   EMU_KERNELS(TRY)
   return "no kernel of that name";
 }
 
 EXPORT void emu_schedule(int schedule) { emu::schedule = schedule; }
+
+// Bytes that loads of weights, and of keys and values, have read since the library was opened.
+EXPORT uint64_t emu_weight_bytes() { return emu::weight_bytes; }
+EXPORT uint64_t emu_cache_bytes() { return emu::cache_bytes; }

@@ -14,34 +14,56 @@ __device__ __forceinline__ int staged_slot(int quad, int loads) {
   return (quad % planes) * loads + quad / planes;
 }
 
+// Copies the vectors; several loads are under way at once, for the whole block waits for them.
 template <int FORMAT>
 __device__ __forceinline__ void stage(const float* x, int columns, float4* staged) {
-  const int quads = columns / 4, loads = columns / Load<FORMAT>::ELEMENTS;
-  for (int b = 0; b < BATCH; b++)
-    for (int i = threadIdx.x; i < quads; i += blockDim.x)
-      staged[b * quads + staged_slot<FORMAT>(i, loads)] = ((const float4*)(x + (size_t)b * columns))[i];
-  __syncthreads();
+  const int UNROLL = 8, quads = columns / 4, loads = columns / Load<FORMAT>::ELEMENTS, threads = blockDim.x;
+  for (int first = threadIdx.x; first < BATCH * quads; first += UNROLL * threads) {
+    float4 v[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++)
+      if (first + u * threads < BATCH * quads) v[u] = ((const float4*)x)[first + u * threads];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      const int i = first + u * threads;
+      if (i < BATCH * quads) staged[i / quads * quads + staged_slot<FORMAT>(i % quads, loads)] = v[u];
+    }
+  }
+  __syncthreads();  // the vectors are there
 }
 
 // Stages x * gain and leaves the sums of squares of each warp in `squares` [BATCH][32].
 template <int FORMAT>
 __device__ __forceinline__ void stage_scaled(const float* x, const narrow* gain, int columns, float4* staged,
                                              float* squares) {
-  const int quads = columns / 4, loads = columns / Load<FORMAT>::ELEMENTS;
+  const int UNROLL = 4, quads = columns / 4, loads = columns / Load<FORMAT>::ELEMENTS, threads = blockDim.x;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
   for (int b = 0; b < BATCH; b++) {
     float sum = 0;
-    for (int i = threadIdx.x; i < quads; i += blockDim.x) {
-      const float4 v = ((const float4*)(x + (size_t)b * columns))[i];
-      const narrow* g = gain + 4 * i;
-      staged[b * quads + staged_slot<FORMAT>(i, loads)] = make_float4(
-          v.x * widen<WIDE>(g[0]), v.y * widen<WIDE>(g[1]), v.z * widen<WIDE>(g[2]), v.w * widen<WIDE>(g[3]));
-      sum = dot(v, v, sum);
+    for (int first = threadIdx.x; first < quads; first += UNROLL * threads) {
+      float4 v[UNROLL];
+      uint2 g[UNROLL];
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++)
+        if (first + u * threads < quads) {
+          v[u] = ((const float4*)(x + (size_t)b * columns))[first + u * threads];
+          g[u] = ((const uint2*)gain)[first + u * threads];
+        }
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int i = first + u * threads;
+        if (i >= quads) break;
+        staged[b * quads + staged_slot<FORMAT>(i, loads)] =
+            make_float4(v[u].x * widen<WIDE>((narrow)g[u].x), v[u].y * widen<WIDE>((narrow)(g[u].x >> 16)),
+                        v[u].z * widen<WIDE>((narrow)g[u].y), v[u].w * widen<WIDE>((narrow)(g[u].y >> 16)));
+        sum = dot(v[u], v[u], sum);
+      }
     }
     sum = lanes_sum<32>(sum);
     if (lane == 0) squares[b * 32 + warp] = sum;
   }
-  __syncthreads();
+  __syncthreads();  // the vectors and the sums of every warp are there
 }
 
 // 1 / sqrt(mean square + eps) of each vector, from the sums of all warps.

@@ -45,7 +45,7 @@ __device__ __forceinline__ uint4 load_weights(const void* address) {
       : "l"(address));
   return v;
 #else
-  return *(const uint4*)address;
+  return counted_load(address, emu::weight_bytes);
 #endif
 }
 

@@ -148,10 +148,11 @@ extern "C" __global__ void dequantise(Matrix m, long long rows, int columns, nar
 // ---- the ceiling ----
 
 // Reads `loads` times 16 bytes once, as the matrix kernels do; leaves the exclusive or of all words in *out.
-extern "C" __global__ void __launch_bounds__(1024) stream_read(const uint4* from, long long loads, word* out) {
+extern "C" __global__ void __launch_bounds__(512) stream_read(const uint4* from, long long loads, word* out) {
   const int UNROLL = 4;
   const long long step = (long long)gridDim.x * blockDim.x;
   word mix = 0;
+#pragma unroll 1  // the loads of one turn are the ones under way; unrolled further they spill on sm_100
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < loads; i += UNROLL * step) {
     uint4 v[UNROLL];
 #pragma unroll

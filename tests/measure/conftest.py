@@ -1,0 +1,52 @@
+"""Small decoders on the emulated device. Everything here needs torch and a C++ compiler."""
+
+import shutil
+
+import pytest
+
+from capacity.measure.shape import DecoderShape
+
+
+@pytest.fixture(scope="session")
+def emulated():
+    """Runs one step of a small decoder on fibers and returns the decoder and what the oracle says of that step."""
+    torch = pytest.importorskip("torch")
+    if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        pytest.skip("no C++ compiler: the kernels cannot be built for the CPU")
+    from capacity.measure import oracle
+    from capacity.measure.emulator import Emulator
+    from capacity.measure.step import ReferenceDecoder
+
+    torch.set_num_threads(1)
+
+    def run(shape, batch=2, positions=None, backend=None, max_context=128, splits=3, **options):
+        decoder = ReferenceDecoder(shape, batch, max_context, backend or Emulator(), splits=splits, **options)
+        positions = positions or [(37 + 53 * b) % (max_context - 1) for b in range(batch)]
+        decoder.set_state([(5 + 37 * b) % shape.vocabulary for b in range(batch)], positions)
+        token, position = decoder.token.clone(), decoder.position.clone()
+        decoder.step()
+        table = decoder.workspace["block_table"]
+        expected = oracle.step(shape, decoder.weights, token, position, decoder.keys, decoder.values, table)
+        return decoder, expected, position
+
+    return run
+
+
+@pytest.fixture
+def small_shape():
+    """A decoder shape of two layers, with odd sizes where a kernel has a tail: 1030 rows are no multiple of 32."""
+
+    def make(**changes):
+        sizes = {
+            "name": "small",
+            "layers": 2,
+            "hidden_size": 256,
+            "query_heads": 8,
+            "kv_heads": 2,
+            "head_size": 64,
+            "intermediate_size": 512,
+            "vocabulary": 1030,
+        }
+        return DecoderShape(**(sizes | changes))
+
+    return make
