@@ -1,0 +1,429 @@
+"""The reference decoder on a CPU, for timing: numpy holds the arrays, ``kernels/cpu_ref.cpp`` does the step.
+
+The step is a list of kernel calls in the order of the CUDA decoder. Each call says what it moves and computes,
+counted from the arrays that it is given, so that the counts of a run are those of what ran.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capacity.errors import CapacityError, Unsupported
+from capacity.measure.operators import OperatorCount
+from capacity.measure.shape import DecoderShape
+
+FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
+HEAD_SIZES = (16, 32, 64, 128, 256)
+LANES = 16
+LARGEST_BATCH = 16
+COMPILE_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fopenmp", "-std=c++17", "-shared", "-fPIC")
+
+
+def source_sha256() -> str:
+    """Hash of the source of the CPU kernels, for the record of a run."""
+    return hashlib.sha256(_source()).hexdigest()
+
+
+def _source() -> bytes:
+    return files("capacity.measure").joinpath("kernels/cpu_ref.cpp").read_bytes()
+
+
+def compiler_version() -> str:
+    """First line that ``g++ --version`` prints.
+
+    Raises
+    ------
+    CapacityError
+        If there is no g++.
+    """
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise CapacityError("measuring on a CPU needs g++, which is not on the PATH; install the package g++")
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The compiled kernels; built at first use and kept under a hash of source, flags, compiler and CPU."""
+    identity = "\n".join([*COMPILE_FLAGS, compiler_version(), cpu_flags()]).encode()
+    name = hashlib.sha256(_source() + identity).hexdigest()[:24]
+    cached = cache_folder() / f"cpu_ref-{name}.so"
+    if not cached.exists():
+        _build(cached)
+    loaded = ctypes.CDLL(str(cached))
+    loaded.ref_read.restype = ctypes.c_double
+    loaded.ref_multiply_add.restype = ctypes.c_float
+    return loaded
+
+
+def cpu_flags() -> str:
+    """Instruction sets of this CPU as the kernel lists them, since the code is built for them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def cache_folder() -> Path:
+    """Folder of compiled kernels: ``capacity`` under XDG_CACHE_HOME, else under ``.cache`` of the user."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "capacity"
+
+
+def _build(target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        source, built = Path(folder, "cpu_ref.cpp"), Path(folder, "cpu_ref.so")
+        source.write_bytes(_source())
+        command = ["g++", *COMPILE_FLAGS, "-o", str(built), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise CapacityError(f"g++ could not build cpu_ref.cpp: {done.stderr.strip()[:300]}")
+        built.replace(target)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight as stored: ``values`` [rows, columns] in its format, and one fp32 scale per row for int8."""
+
+    format: str
+    values: np.ndarray
+    scales: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, scales included. [B]"""
+        return self.values.nbytes + (self.scales.nbytes if self.scales is not None else 0)
+
+    def wide(self) -> np.ndarray:
+        """The values as float64, for the check."""
+        if self.format == "bf16":
+            return (self.values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        wide = self.values.astype(np.float64)
+        return wide if self.scales is None else wide * self.scales[:, None]
+
+
+def random_matrix(rng: np.random.Generator, rows: int, columns: int, number_format: str) -> Matrix:
+    """Random weights of variance 1 / columns in ``number_format``: random, since zeros run faster."""
+    values = rng.standard_normal((rows, columns), dtype=np.float32)
+    values *= np.float32(columns**-0.5)
+    if number_format == "bf16":
+        return Matrix("bf16", to_bf16(values))
+    if number_format == "int8":
+        scales = np.abs(values).max(axis=1) / np.float32(127)
+        return Matrix("int8", np.rint(values / scales[:, None]).astype(np.int8), scales)
+    return Matrix("fp32", values)
+
+
+def to_bf16(values: np.ndarray) -> np.ndarray:
+    """Upper halves of fp32 values, rounded to nearest even, as uint16."""
+    words = values.view(np.uint32)
+    return ((words + 0x7FFF + ((words >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+@dataclass
+class Weights:
+    """All weights of a decoder; ``layers`` holds the matrices and gains of each layer by name."""
+
+    embedding: Matrix
+    head: Matrix
+    gain: Matrix
+    layers: list[dict[str, Matrix]] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; a tied head counts once. [B]"""
+        tables = [self.embedding] if self.head is self.embedding else [self.embedding, self.head]
+        inside = [matrix for layer in self.layers for matrix in layer.values()]
+        return sum(matrix.nbytes for matrix in [*tables, self.gain, *inside])
+
+
+def random_weights(shape: DecoderShape, seed: int) -> Weights:
+    """Random weights of ``shape``, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    embedding = random_matrix(rng, shape.vocabulary, shape.hidden_size, shape.wide_format)
+    tied = shape.tied
+    head = (
+        embedding if tied else random_matrix(rng, shape.vocabulary, shape.hidden_size, shape.wide_format)
+    )
+    weights = Weights(embedding, head, _gain(rng, shape))
+    for _ in range(shape.layers):
+        layer = {
+            operator: random_matrix(rng, rows, columns, shape.weight_format)
+            for operator, (rows, columns) in shape.layer_matrices().items()
+        }
+        weights.layers.append(layer | {"gain_1": _gain(rng, shape), "gain_2": _gain(rng, shape)})
+    return weights
+
+
+def _gain(rng: np.random.Generator, shape: DecoderShape) -> Matrix:
+    values = 1 + np.float32(0.1) * rng.standard_normal((1, shape.hidden_size), dtype=np.float32)
+    return Matrix("bf16", to_bf16(values)) if shape.wide_format == "bf16" else Matrix("fp32", values)
+
+
+class CacheView(ctypes.Structure):
+    """``struct Cache`` of cpu_ref.cpp."""
+
+    _fields_ = (
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
+        ("table_width", ctypes.c_int32),
+        ("query_heads", ctypes.c_int32),
+        ("kv_heads", ctypes.c_int32),
+        ("head_size", ctypes.c_int32),
+        ("window", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call of the step: what runs, under which operator, and the bytes and FLOP that it stands for."""
+
+    count: OperatorCount
+    run: Callable[[], Any]
+
+
+class CpuDecoder:
+    """A decoder of random weights with a paged cache of random keys and values, ready to step.
+
+    Parameters
+    ----------
+    shape : DecoderShape
+        fp32 cache; fp32, bf16 or int8 weights.
+    batch : int
+        Sequences, at most 16.
+    max_context : int
+        Tokens of each sequence for which blocks are held. [tokens]
+    threads : int
+        Threads of the kernels.
+    weights : Weights, optional
+        Weights to share between decoders of the same shape.
+    """
+
+    backend = "cpu_ref"
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        batch: int,
+        max_context: int,
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        weights: Weights | None = None,
+    ) -> None:
+        _check(shape, batch, max_context)
+        self.shape, self.batch, self.max_context = shape, batch, max_context
+        self.library = library()
+        self.library.ref_threads(threads)
+        self.weights = weights or random_weights(shape, seed)
+        self._allocate_cache(np.random.default_rng(seed + 1))
+        self._allocate_workspace()
+        self.calls = self._step_calls()
+        self.move_to(max_context)
+
+    def _allocate_cache(self, rng: np.random.Generator) -> None:
+        s, width = self.shape, self.shape.context_blocks(self.max_context)
+        size = (s.layers, self.batch * width, s.kv_heads, s.head_size * s.block_tokens)
+        self.keys = rng.standard_normal(size, dtype=np.float32)
+        self.values = rng.standard_normal(size, dtype=np.float32)
+        blocks = rng.permutation(self.batch * width).astype(np.int32)
+        self.block_table = blocks.reshape(self.batch, width)
+
+    def _allocate_workspace(self) -> None:
+        s, batch = self.shape, self.batch
+        width = {
+            "residual": s.hidden_size,
+            "normed": s.hidden_size,
+            "qkv": s.qkv_rows,
+            "attended": s.query_size,
+            "gate_up": 2 * s.intermediate_size,
+            "product": s.intermediate_size,
+            "logits": s.vocabulary,
+        }
+        self.workspace = {name: np.zeros((batch, size), np.float32) for name, size in width.items()}
+        self.tokens = np.zeros(batch, np.int32)
+        self.positions = np.zeros(batch, np.int32)
+        self.cosine, self.sine = rotary_table(self.max_context, s.head_size, s.rope_theta)
+        self.layer_caches = [self._cache_view(layer) for layer in range(s.layers)]
+
+    def _cache_view(self, layer: int) -> CacheView:
+        s = self.shape
+        keys, values = self.keys[layer].ctypes.data, self.values[layer].ctypes.data
+        width = self.block_table.shape[1]
+        heads = (s.query_heads, s.kv_heads, s.head_size, s.window)
+        return CacheView(keys, values, self.block_table.ctypes.data, width, *heads)
+
+    # ---- what a run records ----
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the arrays that hold keys and values. [B]"""
+        return self.keys.nbytes + self.values.nbytes
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the buffers between the kernels. [B]"""
+        return sum(buffer.nbytes for buffer in self.workspace.values())
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of rotary table, block table, tokens and positions. [B]"""
+        tables = (self.cosine, self.sine, self.block_table, self.tokens, self.positions)
+        return sum(table.nbytes for table in tables)
+
+    def counts(self) -> tuple[OperatorCount, ...]:
+        """What each kernel call of the next step moves and computes, at the present positions."""
+        return tuple(call.count for call in self.calls)
+
+    # ---- the step ----
+
+    def move_to(self, context_tokens: int, token: int = 1) -> None:
+        """Let the next step be that of token number ``context_tokens`` of every sequence."""
+        if not 1 <= context_tokens <= self.max_context:
+            raise CapacityError(f"context must be 1 to {self.max_context} tokens, got {context_tokens}")
+        self.tokens[:] = (token + np.arange(self.batch)) % self.shape.vocabulary
+        self.positions[:] = context_tokens - 1
+        self.calls = self._step_calls()
+
+    def step(self) -> None:
+        """One decode step: reads ``tokens`` at ``positions``, leaves logits and the next tokens."""
+        for call in self.calls:
+            call.run()
+
+    def timed_step(self) -> dict[str, float]:
+        """One step with a clock around each call: seconds by operator. [s]"""
+        spent: dict[str, float] = {}
+        for call in self.calls:
+            start = time.perf_counter()
+            call.run()
+            spent[call.count.operator] = (
+                spent.get(call.count.operator, 0.0) + time.perf_counter() - start
+            )
+        return spent
+
+    def _step_calls(self) -> list[Call]:
+        s, w = self.shape, self.workspace
+        calls = [self._embed()]
+        for layer, cache_view in zip(self.weights.layers, self.layer_caches, strict=True):
+            calls += [
+                self._normalise("qkv", layer["gain_1"]),
+                self._linear("qkv", layer["qkv"], w["normed"], w["qkv"]),
+                self._rotate(cache_view),
+                self._attention(cache_view),
+                self._linear("output", layer["output"], w["attended"], w["residual"], add=True),
+                self._normalise("gate_up", layer["gain_2"]),
+                self._linear("gate_up", layer["gate_up"], w["normed"], w["gate_up"]),
+                self._swiglu(),
+                self._linear("down", layer["down"], w["product"], w["residual"], add=True),
+            ]
+        calls += [
+            self._normalise("head", self.weights.gain),
+            self._linear("head", self.weights.head, w["normed"], w["logits"]),
+        ]
+        argmax = (_at(w["logits"]), _at(self.tokens), self.batch, s.vocabulary)
+        moved_bytes = w["logits"].nbytes + self.tokens.nbytes
+        return [*calls, self._call("argmax", "argmax", argmax, activation_bytes=moved_bytes)]
+
+    def _call(self, operator: str, kernel: str, arguments: tuple[Any, ...], **counts: int) -> Call:
+        function = getattr(self.library, f"ref_{kernel}")
+        return Call(OperatorCount(operator, kernel, **counts), lambda: function(*arguments))
+
+    def _embed(self) -> Call:
+        table, out = self.weights.embedding, self.workspace["residual"]
+        arguments = (FORMATS[table.format], _at(table.values), _at(self.tokens), _at(out), self.batch, out.shape[1])
+        rows_bytes = out.size * table.values.itemsize
+        moved_bytes = out.nbytes + self.tokens.nbytes
+        return self._call("embed", "embed", arguments, weight_bytes=rows_bytes, activation_bytes=moved_bytes)
+
+    def _normalise(self, operator: str, gain: Matrix) -> Call:
+        x, y = self.workspace["residual"], self.workspace["normed"]
+        eps = ctypes.c_float(self.shape.norm_eps)
+        arguments = (FORMATS[gain.format], _at(x), _at(gain.values), _at(y), self.batch, x.shape[1], eps)
+        moved_bytes = x.nbytes + y.nbytes
+        return self._call(
+            operator, "normalise", arguments, weight_bytes=gain.nbytes, activation_bytes=moved_bytes
+        )
+
+    def _linear(self, operator: str, w: Matrix, x: np.ndarray, y: np.ndarray, *, add: bool = False) -> Call:
+        rows, columns = w.values.shape
+        scales = None if w.scales is None else _at(w.scales)
+        arguments = (FORMATS[w.format], _at(w.values), scales, _at(x), _at(y), rows, columns, self.batch, int(add))
+        moved_bytes = x.nbytes + y.nbytes * (2 if add else 1)
+        flop = 2 * rows * columns * self.batch
+        return self._call(
+            operator, "linear", arguments, weight_bytes=w.nbytes, activation_bytes=moved_bytes, flop=flop
+        )
+
+    def _rotate(self, view: CacheView) -> Call:
+        s, qkv = self.shape, self.workspace["qkv"]
+        arguments = (_at(qkv), _at(self.cosine), _at(self.sine), ctypes.byref(view), _at(self.positions), self.batch)
+        rotated = (s.query_size + s.kv_size) * 2 + s.kv_size  # reads and writes q and k, reads v
+        moved_bytes = self.batch * (rotated + s.head_size) * 4
+        written_bytes = self.batch * 2 * s.kv_size * self.keys.itemsize
+        return self._call(
+            "qkv", "rotate", arguments, kv_write_bytes=written_bytes, activation_bytes=moved_bytes
+        )
+
+    def _attention(self, view: CacheView) -> Call:
+        s, qkv, out = self.shape, self.workspace["qkv"], self.workspace["attended"]
+        arguments = (_at(qkv), _at(out), ctypes.byref(view), _at(self.positions), self.batch)
+        tokens = sum(s.attended(int(position) + 1) for position in self.positions)
+        return self._call(
+            "attention",
+            "attention",
+            arguments,
+            kv_read_bytes=tokens * 2 * s.kv_size * self.keys.itemsize,
+            activation_bytes=2 * out.nbytes,
+            flop=tokens * 4 * s.query_size,
+        )
+
+    def _swiglu(self) -> Call:
+        x, y = self.workspace["gate_up"], self.workspace["product"]
+        arguments = (_at(x), _at(y), self.batch, y.shape[1])
+        return self._call("gate_up", "swiglu", arguments, activation_bytes=x.nbytes + y.nbytes)
+
+
+def rotary_table(tokens: int, head_size: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine of every pair at every position, fp32 from float64. [tokens, head_size / 2]"""
+    rate = theta ** (-2.0 * np.arange(head_size // 2) / head_size)
+    angle = np.arange(tokens)[:, None] * rate
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+
+def _at(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _check(shape: DecoderShape, batch: int, max_context: int) -> None:
+    if not 1 <= batch <= LARGEST_BATCH:
+        raise CapacityError(f"the CPU decoder steps 1 to {LARGEST_BATCH} sequences, got {batch}")
+    if max_context < 1:
+        raise CapacityError(f"max_context must be at least 1 token, got {max_context}")
+    if shape.weight_format not in FORMATS:
+        raise Unsupported(
+            f"shape {shape.name}: the CPU decoder holds weights in {', '.join(FORMATS)}, not {shape.weight_format}"
+        )
+    if shape.kv_format != "fp32" or shape.block_tokens != LANES:
+        raise Unsupported(f"shape {shape.name}: the CPU decoder has an fp32 cache in blocks of {LANES} tokens")
+    if shape.head_size not in HEAD_SIZES:
+        raise Unsupported(f"shape {shape.name}: the CPU decoder has head sizes {HEAD_SIZES}, not {shape.head_size}")
+    for operator, (_, columns) in shape.layer_matrices().items():
+        if columns % LANES:
+            raise Unsupported(f"shape {shape.name}: {operator} has {columns} columns, not a multiple of {LANES}")
