@@ -61,11 +61,11 @@ def test_dequantise_loads_the_matrices_once(emulated, small_shape):
         assert found[operator, "dequantise"][0] == shape.layers * rows * columns
 
 
-# Parameters of meta-llama/Llama-3.1-8B and Llama-3.2-1B, counted by building LlamaForCausalLM of transformers from
-# the published config.json (8,030,261,248 and 1,235,814,400); two bytes each.
+# Parameters of meta-llama/Llama-3.1-8B and Llama-3.2-3B, counted by building LlamaForCausalLM of transformers from
+# the published config.json (8,030,261,248 and 3,212,749,824); two bytes each.
 LLAMA = [
     (DecoderShape("8b", 32, 4096, 32, 8, 128, 14336, 128256), 16_060_522_496),
-    (DecoderShape("1b", 16, 2048, 32, 8, 64, 8192, 128256, tied=True), 2_471_628_800),
+    (DecoderShape("3b", 28, 3072, 24, 8, 128, 8192, 128256, tied=True), 6_425_499_648),
 ]
 
 
