@@ -12,6 +12,7 @@ from capacity.results import Estimate, Ledger, Objective, Sizing
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
+from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
 from capacity.units import format_bytes, number_format
 
@@ -169,14 +170,17 @@ def _assumed(
         for name in ("prompt_tokens", "output_tokens", "concurrency"):
             if name not in workload.model_fields_set:
                 found.append(f"{name} = {getattr(workload, name)}")
-    found.extend(f"{hardware.name}: {field} (unverified)" for field in _used_unverified(hardware))
+    found.extend(f"{hardware.name}: {field} (unverified)" for field in _used_unverified(model, hardware, deploy))
     return tuple(found)
 
 
-def _used_unverified(hardware: HardwareSpec) -> list[str]:
+def _used_unverified(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> list[str]:
     """Unverified or replaced figures of the part that a sizing rests on."""
-    rests_on = ("memory.capacity_bytes", "memory.bytes_per_s", "memory.reserve_bytes", "peak_flop_per_s")
-    return [field for field in (*hardware.unverified, *hardware.assumed) if field.startswith(rests_on)]
+    rates = datasheet(model, hardware, deploy).flop_per_s.values()
+    rests_on = {"memory.capacity_bytes", "memory.bytes_per_s", "memory.reserve_bytes"}
+    rests_on |= {f"peak_flop_per_s.{path}" for path, rate in hardware.peak_flop_per_s.items() if rate in rates}
+    weak = (*hardware.unverified, *hardware.assumed)
+    return [pattern for pattern in weak if any(named(figure, (pattern,)) for figure in rests_on)]
 
 
 def _notes(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
