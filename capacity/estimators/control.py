@@ -74,7 +74,7 @@ def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
 
 
 def check_count(name: str, value: ArrayLike) -> Any:
-    """``value`` as an array of whole numbers of at least one.
+    """``value`` as an array of whole numbers of at least one, in the unit it came in. [-]
 
     Raises
     ------

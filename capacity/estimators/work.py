@@ -53,7 +53,7 @@ def distinct_experts(experts: int, used: int, tokens: ArrayLike) -> Any:
 
 
 def decode_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Iterator[Work]:
-    """The work of one decode step, term by term, in the broadcast shape of ``batch`` and ``context_tokens``."""
+    """The work of one decode step, term by term, in the broadcast shape of ``batch`` and ``context_tokens``. [B], [FLOP]"""
     tokens = micro_batch(batch, deploy)
     mine = rank_batch(tokens, deploy)
     for term in decoder_terms(model, deploy):
@@ -73,7 +73,10 @@ def decode_keys(term: Term, context_tokens: ArrayLike) -> Any:
 
 
 def prefill_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike) -> Iterator[Work]:
-    """The work of prefilling ``batch`` prompts in one pass: each weight is read once, the head meets last tokens."""
+    """The work of prefilling ``batch`` prompts in one pass. [B], [FLOP]
+
+    Each weight is read once, and the head meets last tokens only.
+    """
     sequences = micro_batch(batch, deploy)
     mine = rank_batch(sequences, deploy)
     prompt = np.asarray(prompt_tokens)
