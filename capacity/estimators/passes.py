@@ -1,0 +1,89 @@
+"""One pass through one stage with any numbers of queries and keys: encoders, chunks, denoising over a prefix.
+
+`work` covers prefill and decode of a language model; here queries and keys are free, and nothing need be causal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from capacity.estimators.terms import Term, stage_terms
+from capacity.estimators.work import Work, causal_pairs, distinct_experts
+from capacity.specs.deployment import Deployment
+from capacity.specs.model import ModelSpec
+
+
+def stage_pass(
+    model: ModelSpec,
+    deploy: Deployment,
+    stage: str,
+    *,
+    sequences: int,
+    queries: float,
+    cached_keys: float,
+    head_tokens: float,
+    causal: bool,
+    source_tokens: float | None = None,
+) -> tuple[Work, ...]:
+    """The work of one pass of ``sequences`` alike sequences through ``stage``.
+
+    Every query sees the cached keys; new keys it sees all, or those up to itself when ``causal``. Cached keys are
+    read from memory, keys made in the same pass are not charged, nor is the projection of a cross-attention
+    source, which is done once a decision.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        Model that has the stage.
+    deploy : Deployment
+        Number formats; one device.
+    stage : str
+        Name of the stage.
+    sequences : int
+        Images or sequences that go through together. [sequence]
+    queries : float
+        Tokens of each that are computed. [token]
+    cached_keys : float
+        Tokens of each whose keys and values lie in memory. [token]
+    head_tokens : float
+        Tokens of each that meet the output head. [token]
+    causal : bool
+        Whether a query sees only the new keys up to itself.
+    source_tokens : float or None
+        Tokens that cross attention looks at, where not those of the spec. [token]
+
+    Returns
+    -------
+    tuple of Work
+        One item a term. [B], [FLOP]
+    """
+    pairs = causal_pairs(queries) if causal else queries * queries
+    return tuple(
+        _work(_seeing(term, source_tokens), sequences, queries, cached_keys, head_tokens, float(pairs))
+        for term in stage_terms(model, deploy, stage)
+        if not (term.source_tokens and term.weight_bytes)
+    )
+
+
+def _seeing(term: Term, source_tokens: float | None) -> Term:
+    """The term with cross attention over another number of tokens."""
+    if not term.source_tokens or source_tokens is None:
+        return term
+    return replace(term, source_tokens=int(source_tokens))
+
+
+def _work(term: Term, sequences: int, queries: float, cached_keys: float, head_tokens: float, pairs: float) -> Work:
+    tokens = sequences * (head_tokens if term.last_token_only else queries)
+    if term.experts:
+        share = distinct_experts(term.experts, term.experts_used, tokens) / term.experts
+        return Work(term, term.expert_bytes * share, term.expert_bytes * share, tokens * term.token_flop)
+    if term.last_token_only and tokens == 0:
+        return Work(term, 0, 0, 0.0)
+    pairs += queries * cached_keys
+    if term.source_tokens:
+        cached_keys, pairs = term.source_tokens, queries * term.source_tokens
+    if term.window:
+        cached_keys, pairs = min(cached_keys, term.window), min(pairs, queries * term.window)
+    cache = sequences * (term.sequence_bytes + cached_keys * term.key_bytes)
+    flop = tokens * term.token_flop + sequences * pairs * term.prefill_key_flop
+    return Work(term, term.weight_bytes + cache, term.weight_bytes, flop)

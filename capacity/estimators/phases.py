@@ -1,0 +1,154 @@
+"""The phases of one decision of a world model: encode, prefill, then decode, denoise or plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from capacity.errors import CapacityError
+from capacity.estimators.passes import stage_pass
+from capacity.estimators.work import Work
+from capacity.specs.deployment import Deployment
+from capacity.specs.world import Encoder, WorldModelSpec
+
+
+@dataclass(frozen=True)
+class Phase:
+    """``passes`` alike passes of one kind: the work of one pass, term by term, and the layers it goes through."""
+
+    name: str
+    passes: int
+    done: tuple[Work, ...]
+    layers: int
+
+    @property
+    def flop(self) -> float:
+        """Of all passes. [FLOP]"""
+        return float(self.passes * sum(item.flop for item in self.done))
+
+    @property
+    def moved_bytes(self) -> float:
+        """Of all passes. [B]"""
+        return float(self.passes * sum(item.moved_bytes for item in self.done))
+
+    @property
+    def launches(self) -> int:
+        """Of all passes."""
+        return self.passes * sum(item.term.launches for item in self.done)
+
+
+def phases(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> tuple[Phase, ...]:
+    """The phases of one decision for ``batch`` robots or sessions together.
+
+    Parameters
+    ----------
+    world : WorldModelSpec
+        The model, with its views, tokens and head.
+    deploy : Deployment
+        Number formats; one device.
+    batch : int
+        Robots or sessions. [sequence]
+
+    Raises
+    ------
+    CapacityError
+        If the deployment is spread over several devices.
+    """
+    if deploy.devices > 1:
+        raise CapacityError(f"{world.name}: phases of a decision are modelled on one device, got {deploy.devices}")
+    found = [_encode(world, deploy, encoder, batch) for encoder in world.encoders]
+    found = [_joined("encode", found)] if found else []
+    if world.core is not None and world.prompt_tokens:
+        found.append(_prefill(world, deploy, batch))
+    found.extend(_answer(world, deploy, batch))
+    return tuple(found)
+
+
+def _joined(name: str, parts: list[Phase]) -> Phase:
+    done = tuple(item for part in parts for item in part.done)
+    return Phase(name, 1, done, sum(part.layers for part in parts))
+
+
+def _encode(world: WorldModelSpec, deploy: Deployment, encoder: Encoder, batch: int) -> Phase:
+    """All images of the decision in one pass; the output tensors of the stage (a projector) see every patch."""
+    images = batch * world.views * -(-world.frames // encoder.tokens.temporal_patch)
+    tokens = encoder.tokens.encoder_tokens
+    done = stage_pass(
+        world.model,
+        deploy,
+        encoder.stage,
+        sequences=images,
+        queries=tokens,
+        cached_keys=0,
+        head_tokens=tokens,
+        causal=False,
+    )
+    return Phase("encode", 1, done, world.stage(encoder.stage).layer_count)
+
+
+def _core(world: WorldModelSpec, deploy: Deployment, **numbers: Any) -> tuple[Work, ...]:
+    return stage_pass(world.model, deploy, world.core or "", **numbers)
+
+
+def _prefill(world: WorldModelSpec, deploy: Deployment, batch: int) -> Phase:
+    """The whole prompt; a parallel head adds its slots to it, and only heads that make tokens use the output head."""
+    slots = world.answer_tokens if world.head.kind == "parallel" else 0
+    head_tokens = {"parallel": slots, "autoregressive": 1}.get(world.head.kind, 0)
+    done = _core(
+        world,
+        deploy,
+        sequences=batch,
+        queries=world.prompt_tokens + slots,
+        cached_keys=0,
+        head_tokens=head_tokens,
+        causal=world.causal_prompt,
+    )
+    return Phase("prefill", 1, done, world.stage(world.core or "").layer_count)
+
+
+def _answer(world: WorldModelSpec, deploy: Deployment, batch: int) -> Iterator[Phase]:
+    head = world.head
+    if head.kind == "autoregressive" and world.answer_tokens > 1:
+        made = world.answer_tokens
+        context = world.prompt_tokens + made / 2  # the mean over the answer
+        done = _core(world, deploy, sequences=batch, queries=1, cached_keys=context, head_tokens=1, causal=True)
+        yield Phase("decode", made - 1, done, world.stage(world.core or "").layer_count)
+    elif head.stage is not None and head.kind in ("flow", "diffusion", "maskgit"):
+        yield _denoise(world, deploy, head.stage, batch)
+    elif head.stage is not None and head.kind == "planner":
+        yield _plan(world, deploy, head.stage, batch)
+
+
+def _denoise(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int) -> Phase:
+    head = world.head
+    tokens = head.chunk_actions + head.extra_tokens
+    done = stage_pass(
+        world.model,
+        deploy,
+        stage,
+        sequences=batch,
+        queries=tokens,
+        cached_keys=world.prompt_tokens if head.memory == "cache" else 0,
+        head_tokens=tokens,
+        causal=False,
+        source_tokens=world.prompt_tokens if head.memory == "cross" else None,
+    )
+    return Phase("denoise", head.steps, done, world.stage(stage).layer_count)
+
+
+def _plan(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int) -> Phase:
+    """Every iteration rolls all samples ``horizon`` steps ahead; the tokens of a frame are predicted together."""
+    head = world.head
+    tokens = world.image_tokens + head.extra_tokens
+    done = stage_pass(
+        world.model,
+        deploy,
+        stage,
+        sequences=batch * head.samples,
+        queries=tokens,
+        cached_keys=0,
+        head_tokens=tokens,
+        causal=False,
+    )
+    return Phase("plan", head.steps * head.horizon, done, world.stage(stage).layer_count)

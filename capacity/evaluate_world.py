@@ -1,0 +1,250 @@
+"""Phases of one decision of a world model on a part: bound on datasheet ceilings, estimate by launch mode.
+
+A decision is encode, prefill, then decode or denoise passes, then detokenise. Each pass follows the one latency
+law; the constants come from a calibration of its launch mode, whose efficiencies are shares of the ceilings that
+somebody measured on the part (`world_ceilings`), so that they carry over between parts.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from capacity import evaluate
+from capacity.calibrations import calibrations
+from capacity.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
+from capacity.errors import CapacityError, unknown_name
+from capacity.estimators import latency
+from capacity.estimators.phases import Phase
+from capacity.estimators.work import Work
+from capacity.results import Result
+from capacity.specs.calibration import Calibration
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.units import format_seconds
+
+ENGINE = "world"
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Time of all passes of one phase. ``value_s`` is None without a launch mode. [s], [FLOP], [B]"""
+
+    name: str
+    passes: int
+    flop: float
+    moved_bytes: float
+    launches: int
+    bound_s: float
+    bound_by: str
+    launch_mode: str | None = None
+    value_s: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Decision(Result):
+    """Time that one decision keeps the device busy: the sum of its phases. [s]"""
+
+    phases: tuple[PhaseTime, ...]
+    bound_s: float
+    value_s: float | None
+    low_s: float | None
+    high_s: float | None
+    evidence: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best_s(self) -> float:
+        """The estimate, or the bound where there is none. [s]"""
+        return self.bound_s if self.value_s is None else self.value_s
+
+    def phase(self, name: str) -> PhaseTime | None:
+        """The phase called ``name``, or None."""
+        return next((phase for phase in self.phases if phase.name == name), None)
+
+    def table(self) -> list[tuple[str, str]]:
+        rows = [(phase.name, _phase_text(phase)) for phase in self.phases]
+        rows.append(("decision bound", f"{format_seconds(self.bound_s)}  (computed)"))
+        if self.value_s is not None and self.low_s is not None and self.high_s is not None:
+            band = f"{format_seconds(self.low_s)} to {format_seconds(self.high_s)}"
+            rows.append(("decision estimate", f"{format_seconds(self.value_s)}, {band}  ({self.evidence})"))
+        return rows + [("note", note) for note in self.notes]
+
+
+def _phase_text(phase: PhaseTime) -> str:
+    text = f"{phase.passes} x, bound {format_seconds(phase.bound_s)} ({phase.bound_by})"
+    return text if phase.value_s is None else f"{text}, estimate {format_seconds(phase.value_s)}"
+
+
+def decide(
+    phases: Sequence[Phase],
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    *,
+    launch_mode: str | Mapping[str, str] | None = None,
+) -> Decision:
+    """Bound and, with a launch mode, estimate of one decision.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+        In the order in which they run.
+    hardware : HardwareSpec
+        The part.
+    deploy : Deployment
+        Number formats; one device.
+    launch_mode : str, mapping or None
+        ``eager``, ``compiled``, ``graph`` or ``tuned`` for all phases, or by phase name with ``default``.
+
+    Raises
+    ------
+    CapacityError
+        If there is no phase, a phase has no pass, or the launch mode is unknown.
+    """
+    if not phases:
+        raise CapacityError("a decision needs at least one phase")
+    for phase in phases:
+        if phase.passes < 1:
+            raise CapacityError(f"phase {phase.name!r} has {phase.passes} passes; at least 1 is allowed")
+    modes = launch_mode if isinstance(launch_mode, Mapping) else {"default": launch_mode}
+    times = tuple(_time(phase, hardware, deploy, modes.get(phase.name, modes.get("default"))) for phase in phases)
+    return _summed(times, hardware)
+
+
+def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
+    bound = sum(time.bound_s for time in times)
+    values = [time.value_s for time in times if time.value_s is not None]
+    if len(values) < len(times):
+        return Decision(times, bound, None, None, None, "computed")
+    used = {mode: world_calibration(mode) for time in times if (mode := time.launch_mode)}
+    low = sum(time.value_s * used[time.launch_mode].band_low for time in times)  # type: ignore[operator,index]
+    high = sum(time.value_s * used[time.launch_mode].band_high for time in times)  # type: ignore[operator,index]
+    notes = tuple(note for item in used.values() for note in _told(item))
+    return Decision(times, bound, sum(values), low, high, "calibrated", (*notes, *ceiling_notes(hardware)))
+
+
+def _told(found: Calibration) -> tuple[str, ...]:
+    error = found.hold_out
+    if error is None:
+        return (f"calibration {found.name}: {len(found.points)} points, no hold-out",)
+    missed = f"mean absolute {error.mean_absolute:.0%}, p90 {error.p90:.0%}, worst {error.worst:.0%}"
+    return (f"calibration {found.name}: {error.points} points held out by {error.held_out_by}: {missed}",)
+
+
+def _time(phase: Phase, hardware: HardwareSpec, deploy: Deployment, mode: str | None) -> PhaseTime:
+    done = list(phase.done)
+    sheet = _datasheet(done, hardware, deploy)
+    moved = evaluate.charged_bytes(done, sheet.cache_bytes)
+    rows = evaluate.operator_times(done, moved, sheet)
+    name, row = max(rows.items(), key=lambda item: float(item[1].bound_s))
+    resource = "compute" if row.compute_s > row.memory_s else "memory"
+    value = None if mode is None else phase.passes * pass_s(phase, world_ceilings(hardware, sheet), mode)
+    return PhaseTime(
+        name=phase.name,
+        passes=phase.passes,
+        flop=phase.flop,
+        moved_bytes=phase.moved_bytes,
+        launches=phase.launches,
+        bound_s=float(phase.passes * sum(item.bound_s for item in rows.values())),
+        bound_by=f"{name}, {resource}",
+        launch_mode=mode,
+        value_s=value,
+    )
+
+
+def pass_s(phase: Phase, ceilings: Ceilings, mode: str | Calibration) -> float:
+    """Estimate of one pass: the latency law with the constants of a launch mode. [s]"""
+    found = world_calibration(mode) if isinstance(mode, str) else mode
+    operators = sum(
+        latency.operator_s(
+            item.moved_bytes,
+            item.flop,
+            bytes_per_s=ceilings.bytes_per_s,
+            flop_per_s=ceilings.flop_per_s[item.term.compute_format],
+            memory_efficiency=found.memory_efficiency["default"],
+            flop_efficiency=found.flop_efficiency["default"],
+        )
+        for item in phase.done
+    )
+    return float(
+        latency.step_s(
+            operators,
+            layers=phase.layers,
+            layer_s=found.layer_s,
+            launches=sum(item.term.launches for item in phase.done),
+            launch_s=found.launch_s,
+            sequences=0,
+            sequence_s=0.0,
+            comm_s=0.0,
+            host_floor_s=found.host_floor_s,
+            prefill_share=0.0,
+        )
+    )
+
+
+def _datasheet(done: list[Work], hardware: HardwareSpec, deploy: Deployment) -> Ceilings:
+    formats = {item.term.compute_format for item in done}
+    peaks = {name: peak_or_refuse(hardware, deploy, name) for name in formats}
+    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, hardware.memory.cache_bytes)
+
+
+def world_ceilings(hardware: HardwareSpec, sheet: Ceilings) -> Ceilings:
+    """Measured ceilings of a part; what nobody measured is the datasheet figure times a typical share.
+
+    A format without a measured rate takes the measured share of bf16 on the same part, if there is one.
+    """
+    typical, measured = typical_shares(), hardware.measured
+    read = measured.read_bytes_per_s or measured.gemv_bytes_per_s or measured.read_bytes_per_s_typical
+    sixteen, sixteen_peak = achieved_flop_per_s(hardware, "bf16"), hardware.peak_flop_per_s.get("bf16")
+    share = min(1.0, sixteen / sixteen_peak) if sixteen and sixteen_peak else typical["flop"]
+    rates = {}
+    for name in sheet.flop_per_s:
+        known = hardware.peak_flop_per_s.get(name, sheet.flop_per_s[name])
+        rates[name] = achieved_flop_per_s(hardware, name) or share * known
+    return Ceilings(read or typical["memory"] * hardware.memory.bytes_per_s, rates, 0.0, 0)
+
+
+def ceiling_notes(hardware: HardwareSpec) -> tuple[str, ...]:
+    """Which ceilings of a part are typical shares because nobody measured them."""
+    measured, notes = hardware.measured, []
+    if not (measured.read_bytes_per_s or measured.gemv_bytes_per_s or measured.read_bytes_per_s_typical):
+        notes.append(f"nobody measured how fast {hardware.name} reads: a typical share of its datasheet stands in")
+    if achieved_flop_per_s(hardware, "bf16") is None:
+        notes.append(f"no measured bf16 rate for {hardware.name}: a typical share of its datasheet stands in")
+    return tuple(notes)
+
+
+@cache
+def typical_shares() -> dict[str, float]:
+    """Median share of datasheet bandwidth and bf16 peak that the catalogue's measured parts reach. [1]"""
+    text = files("capacity").joinpath("data/calibrations/world.toml").read_text(encoding="utf-8")
+    found = tomllib.loads(text)["typical_share"]
+    return {"memory": found["memory"], "flop": found["flop"]}
+
+
+def launch_modes() -> tuple[str, ...]:
+    """Launch modes that have a world calibration."""
+    return tuple(item.scope.launch_mode or "" for item in calibrations() if item.scope.engine == ENGINE)
+
+
+def world_calibration(mode: str) -> Calibration:
+    """The calibration of a launch mode.
+
+    Raises
+    ------
+    CapacityError
+        If there is none.
+    """
+    for item in calibrations():
+        if item.scope.engine == ENGINE and item.scope.launch_mode == mode:
+            return item
+    raise CapacityError(unknown_name("launch mode", str(mode), launch_modes()))
+
+
+def merged_notes(*groups: Sequence[Any]) -> tuple[str, ...]:
+    """Notes of several decisions, each once."""
+    return tuple(dict.fromkeys(str(note) for group in groups for note in group))

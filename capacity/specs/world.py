@@ -1,0 +1,154 @@
+"""A world model or robot policy: which stages of a network encode, remember and act, and how many tokens pass."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from capacity.specs.base import Count, CountOrZero, NonNegative, Source, Spec
+from capacity.specs.model import ModelSpec, Stage
+from capacity.units import FormatName
+
+HeadKind = Literal["autoregressive", "parallel", "flow", "diffusion", "maskgit", "planner", "none"]
+
+
+class TokenRule(Spec):
+    """How an image of a view becomes tokens: patches, extra tokens inside the encoder, then merging or pooling.
+
+    ``merge`` joins merge x merge patches into one token; ``temporal_patch`` frames become one; ``pooled_tokens``
+    is what a resampler leaves of each image, whatever its size.
+    """
+
+    height_px: Count
+    width_px: Count
+    patch_px: Count
+    temporal_patch: Count = 1
+    merge: Count = 1
+    extra_tokens: CountOrZero = 0
+    pooled_tokens: Count | None = None
+
+    @property
+    def patches(self) -> int:
+        """Patches of one image. [token]"""
+        return (self.height_px // self.patch_px) * (self.width_px // self.patch_px)
+
+    @property
+    def encoder_tokens(self) -> int:
+        """Tokens of one image inside the encoder. [token]"""
+        return self.patches + self.extra_tokens
+
+    @property
+    def tokens_per_image(self) -> int:
+        """Tokens that one image (or one group of ``temporal_patch`` frames) gives to the core. [token]"""
+        return self.pooled_tokens or self.patches // self.merge**2
+
+    @model_validator(mode="after")
+    def patch_fits_the_image(self) -> Self:
+        if self.patch_px > min(self.height_px, self.width_px):
+            raise ValueError(
+                f"a patch of {self.patch_px} px is larger than the image, {self.height_px}x{self.width_px}"
+            )
+        if self.merge**2 > self.patches:
+            raise ValueError(f"merging {self.merge}x{self.merge} of {self.patches} patches leaves no token")
+        return self
+
+
+class Encoder(Spec):
+    """An encoder stage that runs on every image. ``feeds_core`` is false for one fused into another's tokens."""
+
+    stage: str
+    tokens: TokenRule
+    feeds_core: bool = True
+
+
+class Head(Spec):
+    """How actions (or frames) come out.
+
+    ``autoregressive`` makes ``tokens_per_action`` tokens for each action, one pass each. ``parallel`` adds a slot
+    for each to the prompt. ``flow``, ``diffusion`` and ``maskgit`` run ``steps`` passes of ``stage`` over a chunk
+    and ``extra_tokens``; ``memory`` says whether they read the core's cache, cross-attend to its tokens, or
+    neither. A ``planner`` scores ``samples`` sequences of ``horizon`` steps in each of ``steps`` iterations.
+    """
+
+    kind: HeadKind
+    stage: str | None = None
+    steps: Count = 1
+    chunk_actions: Count = 1
+    tokens_per_action: NonNegative = 1.0
+    extra_tokens: CountOrZero = 0
+    memory: Literal["cache", "cross", "none"] = "none"
+    samples: Count = 1
+    horizon: Count = 1
+
+    @model_validator(mode="after")
+    def denoising_has_a_stage(self) -> Self:
+        if self.kind in ("flow", "diffusion", "maskgit", "planner") and self.stage is None:
+            raise ValueError(f"a {self.kind} head needs the name of its stage")
+        if self.kind == "autoregressive" and self.chunk_actions * self.tokens_per_action < 1:
+            raise ValueError("an autoregressive head makes at least one token")
+        return self
+
+
+class Resident(Spec):
+    """A part that lies in memory beside the network (tokenizer, text encoder, guardrail) and may be offloaded."""
+
+    name: str
+    held_bytes: Annotated[int, Field(ge=1, lt=2**53, strict=True)]
+    offloaded: bool = False
+
+
+class WorldModelSpec(Spec):
+    """Stages of ``model`` by role. ``views`` images of ``frames`` frames each enter a decision with
+    ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers."""
+
+    name: str
+    model: ModelSpec
+    encoders: tuple[Encoder, ...] = ()
+    core: str | None = None
+    causal_prompt: bool = True
+    views: Count = 1
+    frames: Count = 1
+    text_tokens: CountOrZero = 0
+    state_tokens: CountOrZero = 0
+    head: Head
+    residents: tuple[Resident, ...] = ()
+    runs_in: FormatName = "bf16"
+    sources: tuple[Source, ...] = ()
+    notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    def stage(self, name: str) -> Stage:
+        """The stage called ``name``."""
+        return next(stage for stage in self.model.stages if stage.name == name)
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens that all images of a decision give to the core. [token]"""
+        each = sum(encoder.tokens.tokens_per_image for encoder in self.encoders if encoder.feeds_core)
+        groups = sum(1 for encoder in self.encoders if encoder.feeds_core) and self.encoders[0].tokens.temporal_patch
+        return self.views * -(-self.frames // max(groups, 1)) * each
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that enter the core before anything comes out. [token]"""
+        return self.image_tokens + self.text_tokens + self.state_tokens
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens that one decision makes, rounded up; 0 where the head makes none. [token]"""
+        if self.head.kind not in ("autoregressive", "parallel"):
+            return 0
+        return int(-(-self.head.chunk_actions * self.head.tokens_per_action // 1))
+
+    @model_validator(mode="after")
+    def stages_exist(self) -> Self:
+        known = {stage.name for stage in self.model.stages}
+        named = [encoder.stage for encoder in self.encoders]
+        named += [name for name in (self.core, self.head.stage) if name is not None]
+        for name in named:
+            if name not in known:
+                raise ValueError(f"no stage {name!r} in {self.model.name}; it has {', '.join(sorted(known))}")
+        if self.core is None and self.head.kind in ("autoregressive", "parallel"):
+            raise ValueError(f"a {self.head.kind} head needs a core stage")
+        return self
