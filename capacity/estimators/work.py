@@ -53,7 +53,7 @@ def distinct_experts(experts: int, used: int, tokens: ArrayLike) -> Any:
 
 
 def decode_work(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Iterator[Work]:
-    """The work of one decode step, term by term, in the broadcast shape of ``batch`` and ``context_tokens``. [B], [FLOP]"""
+    """The work of one decode step, in the broadcast shape of ``batch`` and ``context_tokens``. [B], [FLOP]"""
     tokens = micro_batch(batch, deploy)
     mine = rank_batch(tokens, deploy)
     for term in decoder_terms(model, deploy):
