@@ -1,0 +1,109 @@
+"""The conditions of a run: machine, software, commit, load and clocks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capacity.specs.measured_run import Machine, Software
+
+
+def now_utc() -> str:
+    """The time, to the second, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def code_commit() -> str:
+    """Commit of the source tree this package runs from, "+" when it has changes; "release" outside a checkout."""
+    folder = Path(__file__).resolve().parent
+    try:
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", str(folder))
+    except (OSError, subprocess.CalledProcessError):
+        return "release"
+    return commit + ("+" if changed else "")
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def load_average() -> float:
+    """Mean number of runnable processes over the last minute; 0 where the system does not say."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def cpu_model() -> str:
+    """The name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def cpu_clock_hz() -> dict[str, float]:
+    """The clock of the first core, where the kernel lists it. [Hz]"""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    listed = [line.split(":", 1)[1] for line in lines if line.startswith("cpu MHz")]
+    return {"core": float(listed[0]) * 1e6} if listed else {}
+
+
+def last_level_cache_bytes() -> int | None:
+    """Size of the largest cache of the first core, where the kernel lists it. [B]"""
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text(encoding="ascii").strip()
+        if text.endswith("K") and text[:-1].isdigit():
+            sizes.append(int(text[:-1]) * 1024)
+    return max(sizes, default=None)
+
+
+def memory_bytes() -> int | None:
+    """Main memory of the computer. [B]"""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def cpu_machine(threads: int, load_before: float, part: str | None = None) -> Machine:
+    """The computer as a device of its own."""
+    clock = cpu_clock_hz()
+    return Machine(
+        device_name=cpu_model(),
+        part=part,
+        l2_bytes=last_level_cache_bytes(),
+        memory_bytes=memory_bytes(),
+        clock_hz_before=clock,
+        clock_hz_after=cpu_clock_hz(),
+        cpu_model=cpu_model(),
+        threads=threads,
+        load_before=load_before,
+        load_after=load_average(),
+    )
+
+
+def software(backend: str, compiler: str, **more: Any) -> Software:
+    """Versions of this process; torch only when it is loaded."""
+    torch = sys.modules.get("torch")
+    return Software(
+        python=platform.python_version(),
+        numpy=np.__version__,
+        torch=torch.__version__ if torch else None,
+        system=f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
+        compiler=compiler,
+        backend=backend,
+        **more,
+    )
