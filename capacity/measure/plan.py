@@ -77,12 +77,12 @@ def matrix_plan(
 
 
 def _split(row_pairs: int, columns: int, threads: int, limits: Limits) -> int:
-    """Warps per row: doubled until the device has warps enough, while each lane keeps a few loads per row."""
+    """Warps per row: doubled until the device has warps enough, while each lane still has a load of each row."""
     split = 1
     while (
         2 * split <= threads // WARP
         and row_pairs * split < limits.processors * WARPS_WANTED
-        and columns // 8 >= 2 * split * WARP * 2
+        and columns // 8 >= 2 * split * WARP
     ):
         split *= 2
     return split
