@@ -52,9 +52,7 @@ class OperatorCount:
         )
 
 
-def operator_table(
-    shape: DecoderShape, batch: int, context_tokens: int, splits: int = 1
-) -> tuple[OperatorCount, ...]:
+def operator_table(shape: DecoderShape, batch: int, context_tokens: int, splits: int = 1) -> tuple[OperatorCount, ...]:
     """Rows of one decode step in the order in which its kernels first run.
 
     An operator has several rows when it takes several kernels, as above ``CUDA_CORE_BATCH`` sequences.
@@ -175,8 +173,7 @@ def _matmul_layer(shape: DecoderShape, batch: int, context_tokens: int, splits: 
         "qkv",
         "rotate",
         kv_write_bytes=_kv_write_bytes(shape, batch),
-        activation_bytes=batch * (shape.qkv_rows * narrow + query * ACTIVATION_BYTES)
-        + _rotary_bytes(shape, batch),
+        activation_bytes=batch * (shape.qkv_rows * narrow + query * ACTIVATION_BYTES) + _rotary_bytes(shape, batch),
     )
     swiglu = OperatorCount("gate_up", "swiglu", activation_bytes=batch * 3 * inner * narrow)
     return [
@@ -211,9 +208,7 @@ def _matmul(shape: DecoderShape, batch: int, operator: str) -> list[OperatorCoun
     activation_bytes = batch * (rows + columns) * shape.wide_bytes
     flop = 2 * rows * columns * batch
     if shape.weight_format != "int8":
-        return [
-            OperatorCount(operator, "torch.mm", stored_bytes, activation_bytes=activation_bytes, flop=flop)
-        ]
+        return [OperatorCount(operator, "torch.mm", stored_bytes, activation_bytes=activation_bytes, flop=flop)]
     expanded_bytes = rows * columns * shape.wide_bytes
     return [
         OperatorCount(operator, "dequantise", stored_bytes, activation_bytes=expanded_bytes),
@@ -235,9 +230,7 @@ def _normalise(shape: DecoderShape, batch: int, operator: str) -> OperatorCount:
 # ---- both ----
 
 
-def _attention(
-    shape: DecoderShape, batch: int, context_tokens: int, splits: int, output_bytes: int
-) -> OperatorCount:
+def _attention(shape: DecoderShape, batch: int, context_tokens: int, splits: int, output_bytes: int) -> OperatorCount:
     tokens = shape.attended(context_tokens)
     partial = shape.query_heads * splits * (shape.head_size + 2) if splits > 1 else 0
     return OperatorCount(

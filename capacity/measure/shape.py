@@ -59,9 +59,7 @@ class DecoderShape:
     def __post_init__(self) -> None:
         for field in SIZES:
             if getattr(self, field) < 1:
-                raise CapacityError(
-                    f"shape {self.name}: {field} must be at least 1, got {getattr(self, field)}"
-                )
+                raise CapacityError(f"shape {self.name}: {field} must be at least 1, got {getattr(self, field)}")
         if self.window < 0:
             raise CapacityError(f"shape {self.name}: window must be 0 (none) or more, got {self.window}")
         if self.query_heads % self.kv_heads:
@@ -73,9 +71,7 @@ class DecoderShape:
             raise CapacityError(f"shape {self.name}: head_size must be even, got {self.head_size}")
         for field, allowed in (("weight_format", tuple(ELEMENT_BYTES)), ("kv_format", KV_FORMATS)):
             if getattr(self, field) not in allowed:
-                raise CapacityError(
-                    f"shape {self.name}: {unknown_name(field, getattr(self, field), allowed)}"
-                )
+                raise CapacityError(f"shape {self.name}: {unknown_name(field, getattr(self, field), allowed)}")
 
     @property
     def group(self) -> int:
