@@ -18,13 +18,15 @@ from capacity import evaluate
 from capacity.calibrations import calibrations
 from capacity.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
 from capacity.errors import CapacityError, unknown_name
-from capacity.estimators import latency
+from capacity.estimators import latency, memory
 from capacity.estimators.phases import Phase
+from capacity.estimators.placement import pieces
 from capacity.estimators.work import Work
 from capacity.results import Result
 from capacity.specs.calibration import Calibration
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.world import Encoder, WorldModelSpec
 from capacity.units import format_seconds
 
 ENGINE = "world"
@@ -243,6 +245,31 @@ def world_calibration(mode: str) -> Calibration:
         if item.scope.engine == ENGINE and item.scope.launch_mode == mode:
             return item
     raise CapacityError(unknown_name("launch mode", str(mode), launch_modes()))
+
+
+def held_bytes(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> dict[str, int]:
+    """Memory of one device by what holds it: weights by stage, cache, state, activations, resident parts. [B]
+
+    What is offloaded is left out. Activations are those of the largest phase: all images, or the prompt.
+    """
+    model = world.model
+    held: dict[str, int] = {}
+    for piece in pieces(model, deploy):
+        if piece.module.stored:
+            name = f"weights: {piece.module.stage}"
+            held[name] = held.get(name, 0) + piece.total_bytes
+    context = world.prompt_tokens + world.answer_tokens
+    cache = memory.sequence_cache_bytes(model, deploy, context_tokens=context, rank=0)
+    held["kv cache"] = batch * int(cache) if world.core is not None else 0
+    held["state"] = batch * memory.sequence_state_bytes(model, deploy, 0)
+    tokens = max([context, *(_image_tokens(world, encoder) for encoder in world.encoders)])
+    held["activations"] = int(memory.activation_bytes(model, deploy, rank_batch=batch, tokens=tokens))
+    held |= {part.name: part.held_bytes for part in world.residents if not part.offloaded}
+    return {name: size for name, size in held.items() if size}
+
+
+def _image_tokens(world: WorldModelSpec, encoder: Encoder) -> int:
+    return world.views * -(-world.frames // encoder.tokens.temporal_patch) * encoder.tokens.encoder_tokens
 
 
 def merged_notes(*groups: Sequence[Any]) -> tuple[str, ...]:

@@ -1,0 +1,266 @@
+"""World models and robot policies against published rows: bounds, estimates held out by source, memory, conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from capacity.catalog_world import load_world_model
+from capacity.evaluate_world import decide, held_bytes
+from capacity.results import Result
+from capacity.specs.world import WorldModelSpec
+from capacity.units import format_bytes, format_seconds
+from capacity.validation.compare import Errors, Pair, by_group, share_within, summarise
+from capacity.validation.fit_world import MODES, hold_out
+from capacity.validation.world_rows import Case, deployment_of, names, read_cases, read_rows
+
+TARGET_MEDIAN, TARGET_WITHIN, WITHIN = 0.25, 0.65, 0.25
+TARGET_MODES = ("graph", "tuned")
+MOST_EXCEPTIONS = 0.05
+
+
+@dataclass(frozen=True)
+class Exceeded:
+    """A row whose bound lies above the measurement; ``cause`` is empty when no condition in the data explains it."""
+
+    case_id: str
+    bound_s: float
+    measured_s: float
+    cause: str
+
+
+@dataclass(frozen=True)
+class ModeSummary:
+    """One launch mode: rows, median of bound over measured, and errors of estimates held out by source."""
+
+    mode: str
+    rows: int
+    median_bound_share: float
+    errors: Errors | None
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Several published values of one configuration, and the estimate beside their range. [s]"""
+
+    configuration: str
+    low_s: float
+    high_s: float
+    estimate_s: float
+    case_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """A published memory figure; ``cause`` says why it is outside the tolerance or cannot be compared. [B]"""
+
+    pair: Pair
+    within: bool
+    fixed_bytes: float
+    cause: str
+
+
+@dataclass(frozen=True, repr=False)
+class WorldValidation(Result):
+    """The result of `validate`. ``passed`` is what DESIGN.md promises for world models."""
+
+    rows: int
+    pairs: tuple[Pair, ...]
+    held_out: tuple[Pair, ...]
+    unjudged: dict[str, tuple[str, ...]]
+    bound_rows: int
+    exceeded: tuple[Exceeded, ...]
+    modes: tuple[ModeSummary, ...]
+    target_rows: int
+    target_median: float | None
+    target_within: float | None
+    conflicts: tuple[Conflict, ...]
+    memory: tuple[MemoryRow, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Bounds hold but for explained exceptions, and the latency target is met where there are rows for it."""
+        few = len(self.exceeded) <= MOST_EXCEPTIONS * self.bound_rows
+        explained = all(item.cause for item in self.exceeded)
+        if self.target_median is None or self.target_within is None:
+            return few and explained
+        return few and explained and self.target_median <= TARGET_MEDIAN and self.target_within >= TARGET_WITHIN
+
+    def table(self) -> list[tuple[str, str]]:
+        rows = [("rows", f"{self.rows}, of which {len(self.pairs)} times are judged")]
+        rows += [(f"not judged: {reason}", f"{len(ids)}") for reason, ids in self.unjudged.items()]
+        rows.append(("bound", f"{len(self.exceeded)} of {self.bound_rows} bf16 rows above the measurement"))
+        rows += [("above", _exceeded_text(item)) for item in self.exceeded]
+        rows += [(f"mode {item.mode}", _mode_text(item)) for item in self.modes]
+        rows.append(("target", self._target_text()))
+        rows += [("conflict", _conflict_text(item)) for item in self.conflicts]
+        rows += [("memory", _memory_text(item)) for item in self.memory]
+        rows += [(pair.name, _pair_text(pair)) for pair in self.pairs]
+        return rows
+
+    def _target_text(self) -> str:
+        if self.target_median is None or self.target_within is None:
+            return "no graph or TensorRT row that another source could predict"
+        verdict = "met" if self.target_median <= TARGET_MEDIAN and self.target_within >= TARGET_WITHIN else "missed"
+        return (
+            f"{verdict}: graph and TensorRT, source left out, {self.target_rows} rows: median error "
+            f"{self.target_median:.1%} (25 %), {self.target_within:.0%} within 25 % (65 %)"
+        )
+
+
+def validate(file: str | Path | None = None) -> WorldValidation:
+    """Compare every row that can be judged; rows of the shipped table are predicted with their source left out.
+
+    Parameters
+    ----------
+    file : path or None
+        Another table with the columns of the shipped one. Its rows are predicted with the shipped calibrations,
+        none of which saw them.
+
+    Raises
+    ------
+    CapacityError
+        If the file cannot be read or lacks columns.
+    """
+    rows = read_rows(file)
+    cases, unjudged = read_cases(rows)
+    pairs = [_pair(case) for case in cases]
+    held_out = hold_out(cases) if file is None else pairs
+    target = [pair for pair in held_out if pair.note in TARGET_MODES]
+    judged_bounds = [case for case in cases if case.format_stated and "bf16" in case.deploy.weights]
+    return WorldValidation(
+        rows=len(rows),
+        pairs=tuple(pairs),
+        held_out=tuple(held_out),
+        unjudged={reason: tuple(ids) for reason, ids in unjudged.items()},
+        bound_rows=len(judged_bounds),
+        exceeded=tuple(_exceeded(judged_bounds)),
+        modes=tuple(_summaries(pairs, held_out)),
+        target_rows=len(target),
+        target_median=summarise(target).median if target else None,
+        target_within=share_within(target, WITHIN) if target else None,
+        conflicts=tuple(_conflicts(cases, pairs)),
+        memory=tuple(_memory_rows(rows)),
+    )
+
+
+def _pair(case: Case) -> Pair:
+    """Bound, estimate and band with the shipped calibrations, preprocessing of the row included."""
+    found = decide(case.timed, case.hardware, case.deploy, launch_mode=case.modes)
+    known = case.preprocessing_s
+    return Pair(
+        name=case.case_id,
+        unit="s",
+        predicted=known + found.best_s,
+        measured=case.measured_s,
+        low=None if found.low_s is None else known + found.low_s,
+        high=None if found.high_s is None else known + found.high_s,
+        bound=known + found.bound_s,
+        group=case.source,
+        note=case.mode,
+    )
+
+
+def _exceeded(cases: Sequence[Case]) -> list[Exceeded]:
+    found = []
+    for case in cases:
+        bound = decide(case.timed, case.hardware, case.deploy).bound_s
+        if bound > case.measured_s:
+            causes = [item["cause"] for item in names()["exceptions"] if item["pattern"] in case.note]
+            found.append(Exceeded(case.case_id, bound, case.measured_s, causes[0] if causes else ""))
+    return found
+
+
+def _summaries(pairs: Sequence[Pair], held_out: Sequence[Pair]) -> list[ModeSummary]:
+    groups, left_out = by_group(pairs, lambda pair: pair.note), by_group(held_out, lambda pair: pair.note)
+    return [
+        ModeSummary(
+            mode=mode,
+            rows=len(groups[mode]),
+            median_bound_share=median((pair.bound or 0.0) / pair.measured for pair in groups[mode]),
+            errors=summarise(left_out[mode]) if mode in left_out else None,
+        )
+        for mode in MODES
+        if mode in groups
+    ]
+
+
+def _conflicts(cases: Sequence[Case], pairs: Sequence[Pair]) -> list[Conflict]:
+    """Configurations with several values; the wider the range, the less a single row can prove."""
+    both = list(zip(cases, pairs, strict=True))
+    found = []
+    for configuration, group in by_group(both, lambda item: item[0].configuration).items():
+        values = [pair.measured for _, pair in group]
+        if len(set(values)) > 1:
+            ids = tuple(pair.name for _, pair in group)
+            found.append(Conflict(configuration, min(values), max(values), group[0][1].predicted, ids))
+    return found
+
+
+def _memory_rows(rows: Sequence[dict[str, str]]) -> list[MemoryRow]:
+    known = names()
+    found = []
+    for row in rows:
+        model = known["models"].get(row["model"].strip().lower())
+        if model is None or row["component"] != "memory" or row["metric"] not in known["memory"]["metrics"]:
+            continue
+        measured = float(row["value"]) * {"GB": 1e9, "GiB": 2**30, "MiB": 2**20}[row["unit"]]
+        predicted = _memory_of(row, load_world_model(model))
+        pair = Pair(row["case_id"], "B", float(predicted), measured, group=row["source"])
+        within = pair.error <= known["memory"]["tolerance"]
+        found.append(MemoryRow(pair, within, measured - predicted, "" if within else _memory_cause(row)))
+    return found
+
+
+def _memory_of(row: dict[str, str], world: WorldModelSpec) -> int:
+    known = names()["memory"]
+    words = next((word for runtime, word in known["formats"].items() if runtime in row["runtime"]), row["precision"])
+    held = held_bytes(world, deployment_of(row, world, names()["precisions"][words]), batch=1)
+    moved_out = next((parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), [])
+    core = {"kv cache", "activations", *(name for name in held if name.startswith("weights"))}
+    gone = set(moved_out) | (core if "core" in moved_out else set())
+    return sum(size for name, size in held.items() if name not in gone)
+
+
+def _memory_cause(row: dict[str, str]) -> str:
+    for item in names()["memory"]["exceptions"]:
+        conditions = {key: text for key, text in item.items() if key != "cause"}
+        if all(text in row[key] for key, text in conditions.items()):
+            return str(item["cause"])
+    return ""
+
+
+def _exceeded_text(item: Exceeded) -> str:
+    times = f"bound {format_seconds(item.bound_s)}, measured {format_seconds(item.measured_s)}"
+    return f"{item.case_id}: {times}; {item.cause or 'NOT EXPLAINED'}"
+
+
+def _mode_text(item: ModeSummary) -> str:
+    text = f"{item.rows} rows, median bound/measured {item.median_bound_share:.2f}"
+    if item.errors is None:
+        return f"{text}; one source only, nothing held out"
+    errors = item.errors
+    return (
+        f"{text}; source left out, {errors.rows} rows: median {errors.median:.1%}, mean absolute "
+        f"{errors.mean_absolute:.1%}, p90 {errors.p90:.1%}, worst {errors.worst:.1%}"
+    )
+
+
+def _conflict_text(item: Conflict) -> str:
+    span = f"{format_seconds(item.low_s)} to {format_seconds(item.high_s)}"
+    return f"{item.configuration}: published {span}, estimate {format_seconds(item.estimate_s)}"
+
+
+def _memory_text(item: MemoryRow) -> str:
+    figures = f"computed {format_bytes(item.pair.predicted)}, published {format_bytes(item.pair.measured)}"
+    verdict = "within 10 %" if item.within else f"outside; {item.cause or 'NOT EXPLAINED'}"
+    return f"{item.pair.name}: {figures}, difference {format_bytes(item.fixed_bytes)}, {verdict}"
+
+
+def _pair_text(pair: Pair) -> str:
+    band = "" if pair.in_band is None else (", in band" if pair.in_band else ", outside band")
+    bound = f"bound {format_seconds(pair.bound or 0.0)}"
+    times = f"estimate {format_seconds(pair.predicted)}, measured {format_seconds(pair.measured)}"
+    return f"{bound}, {times}, ratio {pair.ratio:.2f}{band}  [{pair.note}]"

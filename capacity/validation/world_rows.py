@@ -1,0 +1,217 @@
+"""Published rows of world models and robot policies as cases: model, part, formats, launch mode, what was timed."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from capacity.catalog import load_hardware
+from capacity.catalog_world import load_world_model
+from capacity.errors import CapacityError
+from capacity.estimators.phases import Phase, phases
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.world import WorldModelSpec
+
+Row = Mapping[str, str]
+COLUMNS = ("case_id", "model", "hardware", "precision", "runtime", "component", "metric", "value", "unit", "source")
+TIME_METRICS = ("latency", "latency_p50", "latency_mean", "tpot", "action_rate", "rate")
+_SECONDS = {"ms": 1e-3, "s": 1.0}
+_PREPROCESSING = re.compile(r"\bdata (\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row that can be judged. ``preprocessing_s`` is what the row itself says and is an input, not estimated."""
+
+    case_id: str
+    world: WorldModelSpec
+    hardware: HardwareSpec
+    deploy: Deployment
+    modes: Mapping[str, str]
+    timed: tuple[Phase, ...]
+    measured_s: float
+    preprocessing_s: float
+    format_stated: bool
+    source: str
+    configuration: str
+    note: str
+
+    @property
+    def mode(self) -> str:
+        """Launch mode of the phases that are not named apart."""
+        return self.modes["default"]
+
+
+@cache
+def names() -> dict[str, Any]:
+    """The reading of words, from ``data/published/world_names.toml``."""
+    text = files("capacity").joinpath("data/published/world_names.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def read_rows(file: str | Path | None) -> list[dict[str, str]]:
+    """Rows of the shipped table, or of another with the same columns.
+
+    Raises
+    ------
+    CapacityError
+        If the file cannot be read or lacks columns.
+    """
+    try:
+        if file is None:
+            text = files("capacity").joinpath("data/published/world_truth.csv").read_text(encoding="utf-8")
+        else:
+            text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CapacityError(f"{file}: cannot be read ({error.__class__.__name__})") from None
+    rows = [
+        {str(key): value or "" for key, value in row.items() if isinstance(value, str | None)}
+        for row in csv.DictReader(text.splitlines())
+    ]
+    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    if missing:
+        raise CapacityError(f"{file or 'world_truth.csv'}: columns missing or no rows: {', '.join(missing)}")
+    return rows
+
+
+def read_cases(rows: list[dict[str, str]]) -> tuple[list[Case], dict[str, list[str]]]:
+    """The cases that can be judged, and the ids of the rest by the reason why not."""
+    cases: list[Case] = []
+    rest: dict[str, list[str]] = {}
+    for row in rows:
+        found = _case(row)
+        if isinstance(found, str):
+            rest.setdefault(found, []).append(row["case_id"])
+        else:
+            cases.append(found)
+    return cases, rest
+
+
+def _case(row: Row) -> Case | str:
+    known = names()
+    model = known["models"].get(row["model"].strip().lower())
+    part = known["hardware"].get(row["hardware"].strip())
+    wanted = known["components"].get(row["component"])
+    runtime = next((item for item in known["runtimes"] if item["pattern"].lower() in row["runtime"].lower()), None)
+    formats = known["precisions"].get(row["precision"])
+    if model is None:
+        return "model not shipped"
+    if row["metric"] not in TIME_METRICS or row["component"] == "memory":
+        return "not a time"
+    unread = {"part": part, "component": wanted, "launch mode": runtime, "number format": formats}
+    for name, value in unread.items():
+        if value is None:
+            return f"{name} not known"
+    measured = _measured_s(row)
+    if measured is None or _number(row, "batch", 1) != 1:
+        return "value or batch not readable"
+    world = _adapted(load_world_model(model), row)
+    if world is None:
+        return "images of another size"
+    return _built(row, world, load_hardware(part), runtime, formats, wanted, measured)
+
+
+def _built(
+    row: Row,
+    world: WorldModelSpec,
+    hardware: HardwareSpec,
+    runtime: Mapping[str, Any],
+    formats: Mapping[str, Any],
+    wanted: list[str],
+    measured_s: float,
+) -> Case | str:
+    deploy = deployment_of(row, world, formats)
+    if hardware.peak(deploy.activations) is None:
+        return "part has no path for the format"
+    found = phases(world, deploy, batch=1)
+    timed = [phase for phase in found if "all" in wanted or phase.name in wanted]
+    if row["component"] in names()["single_pass"]["components"]:
+        timed = [Phase(phase.name, 1, phase.done, phase.layers) for phase in timed]
+    if not timed:
+        return "component not in this model"
+    said = _PREPROCESSING.search(row.get("note", ""))
+    return Case(
+        case_id=row["case_id"],
+        world=world,
+        hardware=hardware,
+        deploy=deploy,
+        modes={"default": runtime["mode"], **runtime.get("phases", {})},
+        timed=tuple(timed),
+        measured_s=measured_s,
+        preprocessing_s=float(said[1]) * 1e-3 if said and "all" in wanted else 0.0,
+        format_stated=bool(formats["stated"]),
+        source=row["source"],
+        configuration=_configuration(row, world, hardware, runtime["mode"]),
+        note=row.get("note", ""),
+    )
+
+
+def _configuration(row: Row, world: WorldModelSpec, hardware: HardwareSpec, mode: str) -> str:
+    return (
+        f"{world.name}, {hardware.name}, {row['precision']}, {mode}, {row['component']}, {world.views} views, "
+        f"{world.prompt_tokens} prompt tokens, chunk {world.head.chunk_actions}, {world.head.steps} steps"
+    )
+
+
+def _measured_s(row: Row) -> float | None:
+    try:
+        value = float(row["value"])
+    except ValueError:
+        return None
+    if not value > 0:
+        return None
+    if row["unit"] == "Hz":
+        return 1.0 / value
+    return value * _SECONDS[row["unit"]] if row["unit"] in _SECONDS else None
+
+
+def _number(row: Row, column: str, default: int | None) -> int | None:
+    text = row.get(column, "").strip()
+    return int(text) if text.isdigit() and int(text) > 0 else default
+
+
+def _adapted(world: WorldModelSpec, row: Row) -> WorldModelSpec | None:
+    """The shipped model with the row's views, chunk, steps, answer and prompt; None for images of another size."""
+    sizes = {encoder.tokens.height_px for encoder in world.encoders}
+    pixels = _number(row, "image_px", None)
+    if pixels is not None and sizes and pixels not in sizes:
+        return None
+    changes = dict(_changes(world, row))
+    return world.replace(**changes) if changes else world
+
+
+def _changes(world: WorldModelSpec, row: Row) -> Iterator[tuple[str, Any]]:
+    if (views := _number(row, "views", None)) is not None and world.encoders:
+        yield "views", views
+    for item in names()["prompts"]:
+        if item["pattern"] in row.get("note", ""):
+            yield "text_tokens", item["text_tokens"]
+    if (steps := _number(row, "denoise_steps", None)) and world.head.kind in ("flow", "diffusion"):
+        yield "head.steps", steps
+    chunk = _number(row, "action_chunk", None)
+    tokens = _number(row, "action_tokens", None)
+    if tokens and world.head.kind == "autoregressive":
+        yield "head.chunk_actions", 1
+        yield "head.tokens_per_action", float(tokens)
+    elif chunk and world.head.kind != "autoregressive":
+        yield "head.chunk_actions", chunk
+
+
+def deployment_of(row: Row, world: WorldModelSpec, formats: Mapping[str, Any]) -> Deployment:
+    """Number formats of a row; 8-bit and 4-bit weights of bitsandbytes are dequantised and computed in bf16."""
+    narrow_weights_only = "bitsandbytes" in row["runtime"]
+    vision = formats.get("vision")
+    overrides = ({"part": "vision", "format": vision},) if vision and world.encoders else ()
+    return Deployment(
+        weights=formats["weights"],
+        activations="bf16" if narrow_weights_only else formats["activations"],
+        overrides=overrides,
+    )
