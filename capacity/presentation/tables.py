@@ -22,10 +22,15 @@ def show_sizing(sizing: Sizing, console: Console | None = None) -> None:
     screen = console or Console(highlight=False)
     screen.print(_headline(sizing))
     for ledger in sizing.ledger:
-        screen.print("\n", _ledger_table(ledger, sizing), sep="")
-    screen.print("\n", _limits_and_times(sizing), sep="")
-    screen.print("\n", _operators(sizing.tpot, wide=screen.width >= NARROW), sep="")
+        _spaced(screen, _ledger_table(ledger, sizing))
+    _spaced(screen, _limits_and_times(sizing))
+    _spaced(screen, _operators(sizing.tpot, wide=screen.width >= NARROW))
     _remarks(screen, sizing)
+
+
+def _spaced(screen: Console, shown: Table) -> None:
+    screen.print()
+    screen.print(shown)
 
 
 def show_part_table(found: PartTable, console: Console | None = None) -> None:
