@@ -3,7 +3,7 @@ work, memory and latency meet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ def usable_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
 def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, context: ArrayLike) -> None:
     """Products of whole numbers must stay below 2^63; judged in floating point before any is formed."""
     per_token = sum(row.layers * row.token_bytes for row in memory.cache_rows(model, deploy))
-    a, b = memory.activation_rule(model, deploy)
+    moments = memory.activation_moments(model, deploy)
+    a, b = max(m.token_bytes for m in moments), max(m.sequence_bytes for m in moments)
     constant = sum(memory.sequence_state_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
     each = float(np.max(context)) * max(per_token, a, 1) + constant + a + b
     if float(np.max(batch)) * each >= 2**62:
@@ -63,19 +64,15 @@ def _ledger(
             model, deploy, context_tokens=context_tokens, rank=rank, block_tokens=deploy.block_tokens
         )
     )
-    _, per_sequence = memory.activation_rule(model, deploy)
     in_flight = int(memory.activation_bytes(model, deploy, rank_batch=mine, tokens=context_tokens))
     state = memory.sequence_state_bytes(model, deploy, rank)
-    sampler = mine * per_sequence
     lines = [LedgerLine(f"weights: {part}", size, "computed") for part, size in weights.items()]
     lines.append(LedgerLine("kv cache", mine * held, "computed"))
     if blocks > held:
         lines.append(LedgerLine("kv cache, unused rest of blocks", mine * (blocks - held), "computed"))
     if state:
         lines.append(LedgerLine("state", mine * state, "computed"))
-    lines.append(LedgerLine("activations", in_flight - sampler, "assumed"))
-    if sampler:
-        lines.append(LedgerLine("logits and sampler", sampler, "assumed"))
+    lines.append(LedgerLine("activations", in_flight, "assumed"))
     return Ledger(
         rank=rank,
         devices=deploy.tensor_parallel * deploy.data_parallel,
@@ -89,17 +86,16 @@ def _ledger(
 def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, context_tokens: ArrayLike) -> Any:
     """Sequences one replica can hold at ``context_tokens`` each; 0 when weights alone do not fit. [sequence]"""
     refuse_overflow(deploy, model, 1, context_tokens)
-    a, b = memory.activation_rule(model, deploy)
     best: Any = limits.UNBOUNDED
-    for rank in range(deploy.pipeline_parallel):
+    for rank, moment in _ranks_and_moments(model, deploy):
         cache = memory.sequence_cache_bytes(
             model, deploy, context_tokens=context_tokens, rank=rank, block_tokens=deploy.block_tokens
         )
         fitting = limits.max_rank_batch(
             free_bytes=_free_bytes(model, hardware, deploy, rank),
             sequence_bytes=cache + memory.sequence_state_bytes(model, deploy, rank),
-            token_activation_bytes=a,
-            sequence_activation_bytes=b,
+            token_activation_bytes=moment.token_bytes,
+            sequence_activation_bytes=moment.sequence_bytes,
             tokens=context_tokens,
             chunk_tokens=deploy.prefill_chunk_tokens,
         )
@@ -111,10 +107,9 @@ def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, c
 def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> tuple[Any, Any]:
     """Longest context that ``batch`` sequences can have in memory, and 2^31 where memory never ends it. [token]"""
     refuse_overflow(deploy, model, batch, 1)
-    a, b = memory.activation_rule(model, deploy)
     best: Any = limits.UNBOUNDED
     mine = work.rank_batch(batch, deploy)
-    for rank in range(deploy.pipeline_parallel):
+    for rank, moment in _ranks_and_moments(model, deploy):
         rows = [row for row in memory.cache_rows(model, deploy) if row.rank == rank and row.token_bytes]
         fitting = limits.max_tokens(
             free_bytes=_free_bytes(model, hardware, deploy, rank),
@@ -123,14 +118,21 @@ def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *,
             token_bytes=[row.token_bytes for row in rows],
             windows=[row.window for row in rows],
             block_tokens=deploy.block_tokens,
-            constant_bytes=memory.sequence_state_bytes(model, deploy, rank) + b,
-            token_activation_bytes=a,
+            constant_bytes=memory.sequence_state_bytes(model, deploy, rank) + moment.sequence_bytes,
+            token_activation_bytes=moment.token_bytes,
             chunk_tokens=deploy.prefill_chunk_tokens,
         )
         best = np.minimum(best, fitting)
     in_memory = np.minimum(best, LARGEST_COUNT)
     limit = model.positions or LARGEST_COUNT
     return np.minimum(in_memory, limit), in_memory
+
+
+def _ranks_and_moments(model: ModelSpec, deploy: Deployment) -> Iterator[tuple[int, memory.Moment]]:
+    """Each pipeline rank at each moment of its peak: all of them must fit."""
+    for rank in range(deploy.pipeline_parallel):
+        for moment in memory.activation_moments(model, deploy):
+            yield rank, moment
 
 
 def _free_bytes(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, rank: int) -> int:

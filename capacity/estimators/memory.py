@@ -178,25 +178,42 @@ def _state_bits(mixer: StateMixer, layer: int, deploy: Deployment) -> int:
     return sum(formats[state.kind].cache_bits(-(-state.elements // deploy.tensor_parallel)) for state in mixer.state)
 
 
-@lru_cache(maxsize=512)
-def activation_rule(model: ModelSpec, deploy: Deployment) -> tuple[int, int]:
-    """Activation bytes: (a) of each token in flight and (b) of each sequence that is sampled. [B], [B]
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of a pass at which much is alive: bytes of each token in flight and of each sequence sampled. [B]"""
 
-    (a) is the larger of two moments of the widest layer, in elements of the 16-bit (or wider) compute format:
-    the feed-forward holds residual, normed input, output and a spare of hidden width D beside gate, up, their
-    activation and product, 4 D + 4 F; attention holds the same four beside query, key, value and its output,
-    4 D + (2 H + 2 H_kv) d. Experts count the experts that a token visits and the shared ones. (b) is the logits
-    row in the compute format and a 32-bit copy for the sampler, over the whole vocabulary, which is gathered.
+    name: str
+    token_bytes: int
+    sequence_bytes: int
+
+
+@lru_cache(maxsize=512)
+def activation_moments(model: ModelSpec, deploy: Deployment) -> tuple[Moment, ...]:
+    """What is alive on one device at the end of the widest layer and at the sampler, for the reference decoder.
+
+    In elements of the 16-bit (or wider) compute format, a token holds at the end of a layer residual, normed
+    input, projection and new residual of the hidden width D, beside gate, up, activation and product of the
+    feed-forward, 4 D + 4 F, or query, key, value, rotated query and key and attended values,
+    4 D + 3 H d + 2 H_kv d + H_kv d. Experts count those that a token visits and the shared ones. The sampler
+    holds D of every token, and for each sequence its normed row, the logits over the whole vocabulary (which is
+    gathered), their 32-bit copy where they are narrower, and 32-bit probabilities.
+
+    References
+    ----------
+    ``capacity/measure/prefill.py``: the schedule; measured runs of kind ``memory`` hold it to the byte.
     """
     element = number_format(sixteen_bit(deploy.activations)).element_bits // 8
-    tp = deploy.tensor_parallel
-    widest = 0
+    widest = width = 0
     for stage in model.stages:
         for group in stage.layers:
-            ways = 1 if stage.role == "encoder" else tp
+            ways = 1 if stage.role == "encoder" else deploy.tensor_parallel
             inner = max(_attention_elements(group, ways), _feed_forward_elements(group, ways))
             widest = max(widest, 4 * stage.hidden_size + inner)
-    return widest * element, model.vocabulary * (element + 4)
+        width = stage.hidden_size if stage.role == "decoder" else width
+    layer = Moment("layer", widest * element, 0)
+    row = element + 4 + (4 if element < 4 else 0)
+    sampler = Moment("sampler", width * element, width * element + model.vocabulary * row)
+    return (layer, sampler) if model.vocabulary else (layer,)
 
 
 def _attention_elements(group: LayerGroup, ways: int) -> int:
@@ -205,7 +222,7 @@ def _attention_elements(group: LayerGroup, ways: int) -> int:
         kv_heads = max(1, mixer.kv_heads // ways)
         query_heads = -(-mixer.query_heads // ways)
         keys, values = mixer.head_size, mixer.value_head_size
-        return query_heads * (keys + values) + kv_heads * (keys + values)
+        return query_heads * (2 * keys + values) + kv_heads * (2 * keys + values)
     if isinstance(mixer, LatentAttention):
         heads = -(-mixer.query_heads // ways)
         expanded = heads * (2 * (mixer.nope_size + mixer.rope_size) + 2 * mixer.value_size)
@@ -225,12 +242,16 @@ def _feed_forward_elements(group: LayerGroup, ways: int) -> int:
     return 0
 
 
-def activation_bytes(model: ModelSpec, deploy: Deployment, *, rank_batch: ArrayLike, tokens: ArrayLike) -> Any:
-    """Peak of one device over phases: a prefill chunk of sequences of ``tokens`` each, or a decode step. [B]
-
-    In flight are at most ``prefill_chunk_tokens``, but never fewer than one token a sequence.
-    """
-    per_token, per_sequence = activation_rule(model, deploy)
+def tokens_in_flight(deploy: Deployment, *, rank_batch: ArrayLike, tokens: ArrayLike) -> Any:
+    """Tokens of one pass: at most ``prefill_chunk_tokens`` of a prefill, never fewer than one a sequence. [token]"""
     batch = np.asarray(rank_batch)
-    in_flight = np.maximum(np.minimum(batch * np.asarray(tokens), deploy.prefill_chunk_tokens), batch)
-    return in_flight * per_token + batch * per_sequence
+    return np.maximum(np.minimum(batch * np.asarray(tokens), deploy.prefill_chunk_tokens), batch)
+
+
+def activation_bytes(model: ModelSpec, deploy: Deployment, *, rank_batch: ArrayLike, tokens: ArrayLike) -> Any:
+    """Peak of one device over phases: a prefill chunk of sequences of ``tokens`` each, or a decode step. [B]"""
+    in_flight = tokens_in_flight(deploy, rank_batch=rank_batch, tokens=tokens)
+    peak: Any = 0
+    for moment in activation_moments(model, deploy):
+        peak = np.maximum(peak, in_flight * moment.token_bytes + np.asarray(rank_batch) * moment.sequence_bytes)
+    return peak

@@ -27,7 +27,6 @@ EVIDENCE = {
     "kv cache": "computed",
     "state": "computed",
     "activations": "assumed",
-    "logits and sampler": "assumed",
     "max_batch": "computed",
     "max_context": "computed",
     "tpot.bound": "computed",
