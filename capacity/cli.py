@@ -18,6 +18,7 @@ COMMANDS = {
     "size": "capacity.commands.size",
     "hardware": "capacity.commands.hardware",
     "models": "capacity.commands.models",
+    "validate": "capacity.commands.validate",
 }
 # typer carries a copy of click in some versions and imports it in others; its own exception leads to the base of both.
 _ClickException: type[Exception] = next(b for b in typer.BadParameter.__mro__ if b.__name__ == "ClickException")

@@ -207,6 +207,33 @@ def test_a_three_line_hardware_file_of_the_user_works_in_size(capsys, tmp_path):
     assert any("memory.bytes_per_s" in line for line in found["assumed"])
 
 
+def test_validate_judges_bounds_against_published_rates(capsys):
+    found = printed_json(capsys, "validate", "--published", "speed")
+
+    assert found["bounds_hold"]
+    assert all(pair["bound"] <= pair["measured"] for pair in found["pairs"])
+
+
+def test_validate_finds_a_measurement_below_the_bound(capsys, tmp_path):
+    """Llama-2-7B reads 13.2 GB a token: an A100 with 2.039 TB/s cannot make 300 tokens a second at batch 1."""
+    file = tmp_path / "wrong.csv"
+    file.write_text(
+        "id,model,part,weights,tensor_parallel,batch,prompt_tokens,output_tokens,tokens_per_s\n"
+        "X1,llama-2-7b,nvidia-a100-sxm4-80gb,bf16,1,1,5,200,300\n"
+    )
+
+    assert run(["validate", "--published", "speed", "--file", str(file)]) == 1
+
+
+def test_validate_refuses_a_table_without_the_columns(capsys, tmp_path):
+    file = tmp_path / "wrong.csv"
+    file.write_text("a,b\n1,2\n")
+
+    for kind in ("speed", "world"):
+        assert run(["validate", "--published", kind, "--file", str(file)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(capsys, command):
     assert run([command, "--help"]) == 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from capacity.results import Estimate, Ledger, Sizing
+from capacity.results import Estimate, Ledger, Result, Sizing
 from capacity.studies.all_parts import PartRow, PartTable
 from capacity.units import format_bytes, format_seconds
 
@@ -46,6 +46,17 @@ def show_part_table(found: PartTable, console: Console | None = None) -> None:
     if never:
         screen.print(Text(f"{len(never)} parts without an answer", style="bold"))
         screen.print(table(("part", "left"), ("why", "left"), rows=[(row.part, row.reason) for row in never]))
+
+
+def show_result(result: Result, console: Console | None = None) -> None:
+    """Print any result as its rows of label and text."""
+    screen = console or Console(highlight=False)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(overflow="fold", max_width=screen.width // 3)
+    grid.add_column(overflow="fold")
+    for label, text in result.table():
+        grid.add_row(Text(label), Text(text))
+    screen.print(grid)
 
 
 def _headline(sizing: Sizing) -> Text:
