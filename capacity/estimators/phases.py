@@ -1,4 +1,4 @@
-"""The phases of one decision of a world model: encode, prefill, then decode, denoise or plan."""
+"""The phases of one decision of a world model: encode, prefill, then decode, denoise or plan, then detokenise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capacity.errors import CapacityError
+from capacity.estimators.encoders import encoder_pass
 from capacity.estimators.passes import stage_pass
 from capacity.estimators.work import Work
 from capacity.specs.deployment import Deployment
@@ -62,6 +63,8 @@ def phases(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> tuple[Ph
     if world.core is not None and world.prompt_tokens:
         found.append(_prefill(world, deploy, batch))
     found.extend(_answer(world, deploy, batch))
+    if world.detokenizer is not None:
+        found.append(_detokenise(world, deploy, world.detokenizer, batch))
     return tuple(found)
 
 
@@ -71,20 +74,15 @@ def _joined(name: str, parts: list[Phase]) -> Phase:
 
 
 def _encode(world: WorldModelSpec, deploy: Deployment, encoder: Encoder, batch: int) -> Phase:
-    """All images of the decision in one pass; the output tensors of the stage (a projector) see every patch."""
-    images = batch * world.views * -(-world.frames // encoder.tokens.temporal_patch)
-    tokens = encoder.tokens.encoder_tokens
-    done = stage_pass(
-        world.model,
-        deploy,
-        encoder.stage,
-        sequences=images,
-        queries=tokens,
-        cached_keys=0,
-        head_tokens=tokens,
-        causal=False,
-    )
+    """All images of the decision in one pass."""
+    images = batch * world.views * encoder.tokens.sequences(world.frames)
+    done = encoder_pass(world, deploy, encoder, images=images)
     return Phase("encode", 1, done, world.stage(encoder.stage).layer_count)
+
+
+def _detokenise(world: WorldModelSpec, deploy: Deployment, made: Encoder, batch: int) -> Phase:
+    """One image a session, of what the decision made."""
+    return Phase("detokenise", 1, encoder_pass(world, deploy, made, images=batch), world.stage(made.stage).layer_count)
 
 
 def _core(world: WorldModelSpec, deploy: Deployment, **numbers: Any) -> tuple[Work, ...]:

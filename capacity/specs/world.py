@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from capacity.specs.base import Count, CountOrZero, NonNegative, Source, Spec
+from capacity.specs.base import Count, CountOrZero, FrozenMapping, NonNegative, Source, Spec
 from capacity.specs.model import ModelSpec, Stage
 from capacity.units import FormatName
 
@@ -14,34 +14,51 @@ HeadKind = Literal["autoregressive", "parallel", "flow", "diffusion", "maskgit",
 
 
 class TokenRule(Spec):
-    """How an image of a view becomes tokens: patches, extra tokens inside the encoder, then merging or pooling.
+    """How the frames of a view become tokens: patches, extra tokens inside the encoder, then merging or pooling.
 
-    ``merge`` joins merge x merge patches into one token; ``temporal_patch`` frames become one; ``pooled_tokens``
-    is what a resampler leaves of each image, whatever its size.
+    ``temporal_patch`` frames become one layer of patches, ``frames_together`` such layers go through the encoder as
+    one sequence, and ``first_frame_alone`` says that a causal video tokenizer keeps the first frame for itself.
+    ``merge`` joins merge x merge patches into one token; ``pooled_tokens`` is what a resampler leaves of each
+    sequence, whatever its size.
     """
 
     height_px: Count
     width_px: Count
     patch_px: Count
     temporal_patch: Count = 1
+    frames_together: Count = 1
+    first_frame_alone: bool = False
     merge: Count = 1
     extra_tokens: CountOrZero = 0
     pooled_tokens: Count | None = None
 
     @property
     def patches(self) -> int:
-        """Patches of one image. [token]"""
-        return (self.height_px // self.patch_px) * (self.width_px // self.patch_px)
+        """Patches of one sequence. [token]"""
+        return (self.height_px // self.patch_px) * (self.width_px // self.patch_px) * self.frames_together
 
     @property
     def encoder_tokens(self) -> int:
-        """Tokens of one image inside the encoder. [token]"""
+        """Tokens of one sequence inside the encoder. [token]"""
         return self.patches + self.extra_tokens
 
     @property
+    def merged_tokens(self) -> int:
+        """Tokens of one sequence after merging neighbours. [token]"""
+        return self.patches // self.merge**2
+
+    @property
     def tokens_per_image(self) -> int:
-        """Tokens that one image (or one group of ``temporal_patch`` frames) gives to the core. [token]"""
-        return self.pooled_tokens or self.patches // self.merge**2
+        """Tokens that one sequence gives to the core; a sequence is one image unless frames go together. [token]"""
+        return self.pooled_tokens or self.merged_tokens
+
+    def sequences(self, frames: int) -> int:
+        """Sequences that ``frames`` frames of one view make; the last may be part empty. [sequence]"""
+        if self.first_frame_alone:
+            layers = 1 + -(-(frames - 1) // self.temporal_patch)
+        else:
+            layers = -(-frames // self.temporal_patch)
+        return -(-layers // self.frames_together)
 
     @model_validator(mode="after")
     def patch_fits_the_image(self) -> Self:
@@ -55,11 +72,18 @@ class TokenRule(Spec):
 
 
 class Encoder(Spec):
-    """An encoder stage that runs on every image. ``feeds_core`` is false for one fused into another's tokens."""
+    """A stage that runs on every image. ``feeds_core`` is false for one fused into another's tokens.
+
+    Tensors outside its layers meet every patch when they stand before them and every merged token when after;
+    ``positions`` says otherwise by name, as a convolution does. ``image_flop`` is the tabulated arithmetic of one
+    image, for a network whose layers are not listed. [FLOP]
+    """
 
     stage: str
     tokens: TokenRule
     feeds_core: bool = True
+    positions: FrozenMapping[str, CountOrZero] = FrozenMapping()
+    image_flop: NonNegative | None = None
 
 
 class Head(Spec):
@@ -100,7 +124,8 @@ class Resident(Spec):
 
 class WorldModelSpec(Spec):
     """Stages of ``model`` by role. ``views`` images of ``frames`` frames each enter a decision with
-    ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers."""
+    ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers; ``detokenizer`` makes pixels of
+    what comes out."""
 
     name: str
     model: ModelSpec
@@ -112,6 +137,7 @@ class WorldModelSpec(Spec):
     text_tokens: CountOrZero = 0
     state_tokens: CountOrZero = 0
     head: Head
+    detokenizer: Encoder | None = None
     residents: tuple[Resident, ...] = ()
     runs_in: FormatName = "bf16"
     sources: tuple[Source, ...] = ()
@@ -125,9 +151,11 @@ class WorldModelSpec(Spec):
     @property
     def image_tokens(self) -> int:
         """Tokens that all images of a decision give to the core. [token]"""
-        each = sum(encoder.tokens.tokens_per_image for encoder in self.encoders if encoder.feeds_core)
-        groups = sum(1 for encoder in self.encoders if encoder.feeds_core) and self.encoders[0].tokens.temporal_patch
-        return self.views * -(-self.frames // max(groups, 1)) * each
+        return self.views * sum(
+            encoder.tokens.sequences(self.frames) * encoder.tokens.tokens_per_image
+            for encoder in self.encoders
+            if encoder.feeds_core
+        )
 
     @property
     def prompt_tokens(self) -> int:
@@ -146,9 +174,20 @@ class WorldModelSpec(Spec):
         known = {stage.name for stage in self.model.stages}
         named = [encoder.stage for encoder in self.encoders]
         named += [name for name in (self.core, self.head.stage) if name is not None]
+        named += [self.detokenizer.stage] if self.detokenizer else []
         for name in named:
             if name not in known:
                 raise ValueError(f"no stage {name!r} in {self.model.name}; it has {', '.join(sorted(known))}")
         if self.core is None and self.head.kind in ("autoregressive", "parallel"):
             raise ValueError(f"a {self.head.kind} head needs a core stage")
+        return self
+
+    @model_validator(mode="after")
+    def positions_name_tensors(self) -> Self:
+        for encoder in (*self.encoders, *([self.detokenizer] if self.detokenizer else [])):
+            stage = self.stage(encoder.stage)
+            known = {tensor.name for tensor in (*stage.before, *stage.after)}
+            for name in encoder.positions:
+                if name not in known:
+                    raise ValueError(f"positions: no tensor {name!r} outside the layers of stage {stage.name!r}")
         return self
