@@ -1,0 +1,1 @@
+"""Outside formats made into specs: Hugging Face configurations and checkpoint headers."""

@@ -1,0 +1,150 @@
+"""What each Hugging Face model type means: which keys hold which shape, and what the type always has.
+
+A string where a yes or no is expected names the key that decides; ``not key`` turns it round.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from capacity.errors import SpecError, unknown_name
+from capacity.specs.base import Count, CountOrZero, FrozenMapping, Spec
+
+Switch = bool | str
+Keys = tuple[str, ...]
+
+
+class ShapeKeys(Spec):
+    """Names under which a type keeps the plain shapes; no name means that another rule gives the value."""
+
+    layers: Keys = ("num_hidden_layers",)
+    hidden: Keys = ("hidden_size",)
+    heads: Keys = ("num_attention_heads",)
+    kv_heads: Keys = ("num_key_value_heads",)
+    head_size: Keys = ("head_dim",)
+    intermediate: Keys = ("intermediate_size",)
+    vocabulary: Keys = ("vocab_size",)
+    positions: Keys = ("max_position_embeddings",)
+    tied: Keys = ("tie_word_embeddings",)
+
+
+class AttentionFacts(Spec):
+    """The mixer of a type. ``window_rule`` says which layers slide when no list of layer types is given."""
+
+    kind: Literal["grouped", "latent", "falcon"] = "grouped"
+    qkv_bias: Switch = False
+    output_bias: Switch = False
+    query_key_norm: Literal["none", "head", "full"] = "none"
+    query_key_norm_if: Switch = True
+    query_key_norm_bias: bool = False
+    sinks: bool = False
+    window_key: str = ""
+    window_if: Switch = True
+    window_rule: Literal["none", "every", "from_layer", "pattern", "chunked"] = "none"
+    window_from_key: str = ""
+    pattern_key: str = ""
+    pattern: Count | None = None
+
+
+class NormFacts(Spec):
+    """Norms of a layer and after the last one."""
+
+    kind: Literal["rms", "layer", "none"] = "rms"
+    count: CountOrZero = 2
+    one_if: Switch = False
+    bias: Switch = False
+    final: Switch = True
+
+
+class FeedForwardFacts(Spec):
+    """A feed-forward whose width is a key, or ``multiple`` of the hidden size, over ``divisor``."""
+
+    gated: bool = True
+    bias: Switch = False
+    multiple: Count | None = None
+    multiple_key: str = ""
+    divisor: Count = 1
+
+
+class ExpertFacts(Spec):
+    """A routed feed-forward and the layers that keep a plain one."""
+
+    count: Keys
+    per_token: Keys = ("num_experts_per_tok",)
+    width: Keys = ("moe_intermediate_size",)
+    gated: bool = True
+    bias: bool = False
+    router_bias: bool = False
+    shared: Keys = ()
+    shared_count: CountOrZero = 0
+    shared_width: Keys = ()
+    shared_gate: bool = False
+    dense_first: str = ""
+    sparse_step: str = ""
+    dense_layers: str = ""
+    sparse_layers: str = ""
+    dense_width: Keys = ()
+
+
+class EmbeddingFacts(Spec):
+    """Tables outside the layers."""
+
+    learned_positions: bool = False
+    position_offset: CountOrZero = 0
+    norm: bool = False
+    head_bias: Switch = False
+    projection: str = ""
+
+
+class TypeFacts(Spec):
+    """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported."""
+
+    model_type: str
+    source: str
+    defaults: FrozenMapping[str, Any] = FrozenMapping()
+    keys: ShapeKeys = ShapeKeys()
+    attention: AttentionFacts = AttentionFacts()
+    norms: NormFacts = NormFacts()
+    feed_forward: FeedForwardFacts = FeedForwardFacts()
+    experts: ExpertFacts | None = None
+    embedding: EmbeddingFacts = EmbeddingFacts()
+    only: FrozenMapping[str, tuple[Any, ...]] = FrozenMapping()
+    uncounted: FrozenMapping[str, str] = FrozenMapping()
+    harmless: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def model_types() -> list[str]:
+    """Every model type that has a file of facts."""
+    names = (entry.name for entry in files("capacity").joinpath("data/hf_types").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and name != "unread.toml")
+
+
+@cache
+def facts_of(model_type: str) -> TypeFacts:
+    """The facts of one type; a file that says ``same_as`` starts from another type's.
+
+    Raises
+    ------
+    SpecError
+        For a type without a file; the nearest supported ones are named.
+    """
+    if model_type not in model_types():
+        raise SpecError(unknown_name("model_type", model_type, model_types()))
+    text = files("capacity").joinpath(f"data/hf_types/{model_type}.toml").read_text(encoding="utf-8")
+    return TypeFacts.parse(_with_base(tomllib.loads(text)), f"{model_type}.toml")
+
+
+def _with_base(table: dict[str, Any]) -> dict[str, Any]:
+    base = table.pop("same_as", None)
+    if base is None:
+        return table
+    text = files("capacity").joinpath(f"data/hf_types/{base}.toml").read_text(encoding="utf-8")
+    merged = _with_base(tomllib.loads(text))
+    for key, value in table.items():
+        inner = merged.get(key)
+        merged[key] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
