@@ -119,14 +119,16 @@ def decide(
 
 def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
     bound = sum(time.bound_s for time in times)
-    values = [time.value_s for time in times if time.value_s is not None]
-    if len(values) < len(times):
+    estimated = [
+        (time.value_s, world_calibration(time.launch_mode)) for time in times if time.value_s and time.launch_mode
+    ]
+    if len(estimated) < len(times):
         return Decision(times, bound, None, None, None, "computed")
-    used = {mode: world_calibration(mode) for time in times if (mode := time.launch_mode)}
-    low = sum(time.value_s * used[time.launch_mode].band_low for time in times)  # type: ignore[operator,index]
-    high = sum(time.value_s * used[time.launch_mode].band_high for time in times)  # type: ignore[operator,index]
-    notes = tuple(note for item in used.values() for note in _told(item))
-    return Decision(times, bound, sum(values), low, high, "calibrated", (*notes, *ceiling_notes(hardware)))
+    value = sum(value for value, _ in estimated)
+    low = sum(value * found.band_low for value, found in estimated)
+    high = sum(value * found.band_high for value, found in estimated)
+    notes = merged_notes(*(_told(found) for _, found in estimated), ceiling_notes(hardware))
+    return Decision(times, bound, value, low, high, "calibrated", notes)
 
 
 def _told(found: Calibration) -> tuple[str, ...]:

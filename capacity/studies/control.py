@@ -2,246 +2,336 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from capacity import evaluate
 from capacity.errors import CapacityError
-from capacity.estimators import clients, control as cycle
-from capacity.evaluate_world import Decision, merged_notes
-from capacity.results import Result
-from capacity.units import format_bytes, format_seconds
-
-Schedule = Literal["synchronous", "chunked", "asynchronous"]
-SCHEDULES = ("synchronous", "chunked", "asynchronous")
-NOT_MODELLED = (
-    "actuator and controller dynamics",
-    "correlation of late decisions (each is judged alone)",
-    "other programs on the same device, beyond taken_bytes",
-    "warm-up: first calls compile, capture graphs and load weights",
+from capacity.estimators import clients, speculation
+from capacity.estimators import control as cycle
+from capacity.estimators.passes import stage_pass
+from capacity.estimators.phases import Phase, phases
+from capacity.evaluate_world import Decision, decide, held_bytes
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.world import WorldModelSpec
+from capacity.studies.control_plan import (
+    Change,
+    ControlPlan,
+    Judged,
+    Schedule,
+    Timing,
+    cheapest,
+    check_timing,
+    control_rate,
+    judge,
+    shares,
 )
+from capacity.units import number_format
+
+LARGEST_BATCH = 64
+COST_RANKS = {"schedule": 0, "format": 1, "steps": 2, "speculation": 3, "encoder": 4, "part": 5}
 
 
 @dataclass(frozen=True)
-class Timing:
-    """What the robot gives: required times, how it plays actions, and the jitter of a decision. [s], [action]
+class Speculation:
+    """A draft to try: tokens a step, how often one is accepted, and its time a token in plain decode steps."""
 
-    ``p99_over_p50`` is the 99th percentile of the decision time over its median.
-    """
-
-    period_s: float
-    sensing_s: float
-    preprocessing_s: float
-    network_s: float
-    schedule: Schedule
-    chunk_actions: int
-    executed_actions: int
-    percentile: float
-    p99_over_p50: float
+    tokens: int
+    acceptance: float
+    draft_cost: float
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One case against its deadline. ``limit_s`` is the time that one cycle may take at the percentile. [s]"""
+class _Case:
+    """What a decision depends on."""
 
-    latency_s: float
-    late_s: float
-    limit_s: float
-    margin_s: float
-    met: bool
-    miss_rate: float
-    fits: bool
+    world: WorldModelSpec
+    hardware: HardwareSpec
+    deploy: Deployment
+    launch_mode: str | None
+    taken_bytes: int
+    robots: int
 
+    def decision(self, batch: int) -> Decision:
+        found = phases(self.world, self.deploy, batch=batch)
+        return decide(found, self.hardware, self.deploy, launch_mode=self.launch_mode)
 
-@dataclass(frozen=True)
-class Change:
-    """One change, computed as a case of its own: what it saves, and whether the period is then met. [s], [B]
-
-    ``cost_rank`` orders kinds of change from a setting to new hardware.
-    """
-
-    kind: str
-    what: str
-    cost_rank: int
-    latency_s: float
-    saved_s: float
-    margin_s: float
-    met: bool
-    needed_bytes: int
-
-
-@dataclass(frozen=True, repr=False)
-class ControlPlan(Result):
-    """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]"""
-
-    model: str
-    part: str
-    timing: Timing
-    decision: Decision
-    judged: Judged
-    binds: str
-    shares: dict[str, float]
-    replan_per_s: float
-    action_throughput_per_s: float
-    control_per_s: float
-    stall_share: float
-    delay_steps: int
-    reaction_s: float
-    robots_unbatched: int
-    robots_batched: int | None
-    needed_bytes: int
-    usable_bytes: int
-    changes: tuple[Change, ...]
-    cheapest: Change | None
-    assumed: tuple[str, ...]
-    notes: tuple[str, ...]
-    not_modelled: tuple[str, ...] = NOT_MODELLED
+    def needed_bytes(self, batch: int) -> int:
+        return sum(held_bytes(self.world, self.deploy, batch=batch).values())
 
     @property
-    def met(self) -> bool:
-        """Whether it fits and the period is met at the percentile."""
-        return self.judged.met and self.judged.fits
+    def usable_bytes(self) -> int:
+        return evaluate.usable_bytes(self.hardware, self.deploy) - self.taken_bytes
 
-    def table(self) -> list[tuple[str, str]]:
-        judged, timing = self.judged, self.timing
-        sign = "to spare" if judged.margin_s >= 0 else "too late"
-        verdict = "met" if judged.met else "missed"
-        rows = [
-            ("model", self.model),
-            ("part", self.part),
-            ("verdict", f"period {verdict}: {format_seconds(abs(judged.margin_s))} {sign} at p{timing.percentile:g}"),
-            ("schedule", f"{timing.schedule}, {timing.executed_actions} of {timing.chunk_actions} actions"),
-            ("binds", self.binds),
-            *self.decision.table(),
-            ("latency", f"{format_seconds(judged.latency_s)}, p{timing.percentile:g} {format_seconds(judged.late_s)}"),
-            ("limit", format_seconds(judged.limit_s)),
-            ("miss rate", f"{judged.miss_rate:.3%} of decisions"),
-            ("replan rate", f"{self.replan_per_s:,.2f} decisions a second"),
-            ("action throughput", f"{self.action_throughput_per_s:,.2f} actions made a second"),
-            ("control rate", f"{self.control_per_s:,.2f} actions applied a second"),
-            ("reaction time", format_seconds(self.reaction_s)),
-            ("robots a device", f"{self.robots_unbatched:,} without batching"),
-            ("memory", f"{format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"),
-        ]
-        if not judged.fits:
-            rows.insert(3, ("memory", "does not fit"))
-        rows += [("change", _change_text(change)) for change in self.changes]
-        rows.append(("cheapest change", self.cheapest.what if self.cheapest else "none of those asked about"))
-        return rows + [("assumed", text) for text in self.assumed] + [("note", note) for note in self.notes]
+    def fits(self, batch: int) -> bool:
+        return self.needed_bytes(batch) <= self.usable_bytes
 
 
-def _change_text(change: Change) -> str:
-    verdict = "met" if change.met else "still missed"
-    return f"{change.what}: saves {format_seconds(abs(change.saved_s))}, {verdict}"
+def control(
+    world: WorldModelSpec,
+    hardware: HardwareSpec,
+    deploy: Deployment | None = None,
+    *,
+    period_s: float | None = None,
+    sensing_s: float | None = None,
+    preprocessing_s: float | None = None,
+    network_s: float | None = None,
+    schedule: Schedule | None = None,
+    executed_actions: int | None = None,
+    launch_mode: str | None = "graph",
+    percentile: float = 99.0,
+    p99_over_p50: float | None = None,
+    taken_bytes: int = 0,
+    power_mode: str | None = None,
+    robots: int = 1,
+    draft: Speculation | None = None,
+    encoders: Sequence[WorldModelSpec] = (),
+    parts: Sequence[HardwareSpec] = (),
+    formats: Sequence[str] = ("fp8_e4m3", "int8", "int4_g128"),
+) -> ControlPlan:
+    """Judge a control period, and compute each change asked about as a case of its own.
 
-
-def check_timing(timing: Timing) -> Timing:
-    """The same timing, or an error that names the first thing wrong with it.
+    Parameters
+    ----------
+    world, hardware, deploy : WorldModelSpec, HardwareSpec, Deployment
+        Model, part and number formats; without a deployment the formats the model is stored in.
+    period_s : float
+        Time between two actions at the robot. Required. [s]
+    sensing_s, preprocessing_s, network_s : float
+        Times outside the model; 0 must be said. Required. [s]
+    schedule : str
+        ``synchronous`` (an action a decision), ``chunked`` (the robot waits for each chunk) or ``asynchronous``
+        (it plays one while the next is made); synchronous for a chunk of one, else asynchronous.
+    executed_actions : int
+        Actions played of each chunk; half of it by default. [action]
+    launch_mode : str or None
+        ``eager``, ``compiled``, ``graph``, ``tuned``; None judges the bound alone.
+    percentile : float
+        Share of decisions that must be in time. [%]
+    p99_over_p50 : float
+        Jitter of a decision, measured; 1.1 is assumed without it. [1]
+    taken_bytes : int
+        Device memory that other programs hold. [B]
+    power_mode : str
+        A named power mode of the part.
+    robots : int
+        Robots that are decided for in one batch. [robot]
+    draft, encoders, parts, formats
+        Changes to try: a speculative draft, the same policy with other encoders, other parts, weight formats.
 
     Raises
     ------
     CapacityError
-        For a missing, negative or unknown value, or more actions executed than made.
+        If a required time is missing or negative, more is executed than made, or a name is unknown.
     """
-    cycle.check_time("period_s", timing.period_s)
-    for name in ("sensing_s", "preprocessing_s", "network_s"):
-        cycle.check_time(name, getattr(timing, name), zero=True)
-    if timing.schedule not in SCHEDULES:
-        raise CapacityError(f"schedule must be one of {', '.join(SCHEDULES)}, got {timing.schedule!r}")
-    cycle.check_chunk(timing.executed_actions, timing.chunk_actions)
-    cycle.percentile_latency_s(1.0, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
-    return timing
-
-
-def limit_s(timing: Timing) -> float:
-    """Longest cycle that still keeps the period. [s]
-
-    Synchronous: one action a decision, within its period. Chunked: the robot waits, so any wait is a stall and the
-    wait must fit in the period between two actions. Asynchronous: the actions left when a decision starts, H - s,
-    must last until it ends, and a decision may not take longer than half the chunk.
-    """
-    if timing.schedule == "asynchronous":
-        steps = min(timing.chunk_actions - timing.executed_actions, timing.chunk_actions // 2)
-        return steps * timing.period_s
-    return timing.period_s
-
-
-def judge(decision_s: float, timing: Timing, *, fits: bool) -> Judged:
-    """Latency of the whole cycle, its percentile, the margin to the limit and the share of late decisions."""
-    fixed = float(
-        cycle.cycle_latency_s(
-            sensing_s=timing.sensing_s,
-            preprocessing_s=timing.preprocessing_s,
-            network_s=timing.network_s,
-            model_s=0.0,
-        )
+    part = hardware.in_power_mode(power_mode) if power_mode is not None else hardware
+    chosen = deploy or Deployment()
+    cycle.check_count("robots", robots)
+    if taken_bytes < 0:
+        raise CapacityError(f"taken_bytes must not be negative, got {taken_bytes}")
+    timing, assumed = _timing(
+        world, period_s, sensing_s, preprocessing_s, network_s, schedule, executed_actions, percentile, p99_over_p50
     )
-    late = fixed + float(
-        cycle.percentile_latency_s(decision_s, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
-    )
-    limit = limit_s(timing)
-    left = limit - fixed
-    missed = float(cycle.miss_rate(decision_s, p99_over_p50=timing.p99_over_p50, deadline_s=left)) if left > 0 else 1.0
-    return Judged(
-        latency_s=fixed + decision_s,
-        late_s=late,
-        limit_s=limit,
-        margin_s=limit - late,
-        met=late <= limit,
-        miss_rate=missed,
-        fits=fits,
-    )
+    case = _Case(world, part, chosen, launch_mode, taken_bytes, robots)
+    if power_mode is not None:
+        assumed.append(_power_told(hardware, power_mode))
+    decision = case.decision(robots)
+    judged = judge(decision.best_s, timing, fits=case.fits(robots))
+    changes = tuple(_changes(case, timing, judged, decision, draft, encoders, parts, formats))
+    return _plan(case, timing, decision, judged, changes, assumed)
 
 
-def shares(decision: Decision, timing: Timing) -> dict[str, float]:
-    """Share of one cycle that each part takes, largest first. [1]"""
-    parts = {phase.name: phase.value_s or phase.bound_s for phase in decision.phases}
-    parts |= {
-        "sensing": timing.sensing_s,
-        "preprocessing": timing.preprocessing_s,
-        "network": timing.network_s,
-    }
-    total = sum(parts.values())
-    ordered = sorted(parts.items(), key=lambda item: -item[1])
-    return {name: time / total for name, time in ordered if time > 0}
+def _power_told(hardware: HardwareSpec, name: str) -> str:
+    mode = hardware.power.modes[name]
+    said = [key for key in ("bytes_per_s", "peak_factor", "boost_hz") if getattr(mode, key) is not None]
+    if said:
+        return f"power mode {name}: {', '.join(said)} as the vendor says"
+    return f"power mode {name}: no source says what it changes but power, so rates are those of the full part"
 
 
-def control_rate(latency_s: float, timing: Timing) -> float:
-    """Actions applied a second under the schedule. [action/s]"""
-    if timing.schedule == "synchronous":
-        return float(cycle.synchronous_control_per_s(latency_s, period_s=timing.period_s))
-    if timing.schedule == "chunked":
-        return float(
-            cycle.chunked_control_per_s(latency_s, executed_actions=timing.executed_actions, period_s=timing.period_s)
-        )
-    steady = bool(
-        cycle.asynchronous_keeps_up(
-            latency_s,
-            period_s=timing.period_s,
-            chunk_actions=timing.chunk_actions,
-            executed_actions=timing.executed_actions,
-        )
-    )
-    return 1.0 / timing.period_s if steady else timing.chunk_actions / (2 * latency_s)
+def _timing(
+    world: WorldModelSpec,
+    period_s: float | None,
+    sensing_s: float | None,
+    preprocessing_s: float | None,
+    network_s: float | None,
+    schedule: Schedule | None,
+    executed_actions: int | None,
+    percentile: float,
+    p99_over_p50: float | None,
+) -> tuple[Timing, list[str]]:
+    made, assumed = world.head.chunk_actions, []
+    if schedule is None:
+        schedule = "synchronous" if made == 1 else "asynchronous"
+        assumed.append(f"schedule = {schedule}")
+    if executed_actions is None:
+        executed_actions = made if schedule == "chunked" else max(1, made // 2)
+        assumed.append(f"executed_actions = {executed_actions}")
+    if p99_over_p50 is None:
+        p99_over_p50 = 1.1
+        assumed.append("p99_over_p50 = 1.1 (jitter not measured)")
+    given = (period_s, sensing_s, preprocessing_s, network_s)
+    timing = Timing(*given, schedule, made, executed_actions, percentile, p99_over_p50)  # type: ignore[arg-type]
+    return check_timing(timing), assumed
 
 
-def cheapest(changes: Iterable[Change]) -> Change | None:
-    """The change that meets the period at the least cost: by kind, then by the smallest effect that is enough."""
-    enough = [change for change in changes if change.met]
-    return min(enough, key=lambda change: (change.cost_rank, change.saved_s), default=None)
-
-
-def robots(decision_s: float, timing: Timing, by_batch_s: Callable[[int], float] | None) -> tuple[int, int | None]:
-    """Robots that one device serves, each replanning after its executed actions: unbatched, and batched. [robot]"""
+def _plan(
+    case: _Case,
+    timing: Timing,
+    decision: Decision,
+    judged: Judged,
+    changes: tuple[Change, ...],
+    assumed: list[str],
+) -> ControlPlan:
+    parts = shares(decision, timing)
+    first = next(iter(parts))
+    phase = decision.phase(first)
+    binds = f"{first}, {parts[first]:.0%} of the cycle" + (f" ({phase.bound_by})" if phase else "")
+    latency = judged.latency_s
     interval = timing.executed_actions * timing.period_s
-    alone = int(clients.robots_unbatched(decision_s, replan_interval_s=interval))
-    if by_batch_s is None:
-        return alone, None
-    times = [by_batch_s(batch) for batch in (1, 2, 4, 8, 16, 32, 64)]
-    best = clients.robots_batched(times, replan_interval_s=interval, max_latency_s=max(interval, limit_s(timing)))
-    return alone, (2 ** (best - 1) if best else 0)
+    moves = {"executed_actions": timing.executed_actions, "period_s": timing.period_s}
+    if case.launch_mode is not None:
+        assumed.append(f"launch_mode = {case.launch_mode}")
+    return ControlPlan(
+        model=case.world.name,
+        part=case.hardware.name,
+        timing=timing,
+        decision=decision,
+        judged=judged,
+        binds=binds if judged.fits else "memory",
+        shares=parts,
+        replan_per_s=float(cycle.replan_per_s(latency)),
+        action_throughput_per_s=float(cycle.action_throughput_per_s(latency, timing.chunk_actions)),
+        control_per_s=control_rate(latency, timing),
+        stall_share=float(cycle.stall_share(latency, **moves)) if timing.schedule == "chunked" else 0.0,
+        delay_steps=int(cycle.delay_steps(latency, timing.period_s)),
+        reaction_s=float(cycle.reaction_s(latency, **moves)),
+        robots_unbatched=int(clients.robots_unbatched(decision.best_s / case.robots, replan_interval_s=interval)),
+        robots_batched=_batched(case, timing, interval),
+        needed_bytes=case.needed_bytes(case.robots),
+        usable_bytes=case.usable_bytes,
+        changes=changes,
+        cheapest=None if judged.met and judged.fits else cheapest(changes),
+        assumed=tuple(assumed),
+        notes=(*case.world.notes, *(f"assumed: {name}" for name in case.world.assumed)),
+    )
 
 
-def gather_notes(decision: Decision, *more: Iterable[str]) -> tuple[str, ...]:
-    """Notes of the decision and others, each once."""
-    return merged_notes(decision.notes, *[tuple(group) for group in more])
+def _batched(case: _Case, timing: Timing, interval_s: float) -> int:
+    """Most robots in one batch, in powers of two: in memory, and in time even for one that just missed a batch."""
+    best, batch = 0, 1
+    while batch <= LARGEST_BATCH and case.fits(batch):
+        busy = case.decision(batch).best_s
+        waits = 1 if batch == 1 else 2
+        if busy > interval_s or not judge(waits * busy, timing, fits=True).met:
+            break
+        best, batch = batch, 2 * batch
+    return best
+
+
+def _changes(
+    case: _Case,
+    timing: Timing,
+    now: Judged,
+    decision: Decision,
+    draft: Speculation | None,
+    encoders: Sequence[WorldModelSpec],
+    parts: Sequence[HardwareSpec],
+    formats: Sequence[str],
+) -> Iterator[Change]:
+    yield from _schedules(case, timing, now, decision)
+    for name in formats:
+        if (deploy := _in_format(case, name)) is not None:
+            yield _tried("format", f"weights in {name}", replace(case, deploy=deploy), timing, now)
+    head = case.world.head
+    if head.kind in ("flow", "diffusion") and head.steps > 1:
+        fewer = case.world.replace(**{"head.steps": head.steps // 2})
+        yield _tried(
+            "steps", f"{head.steps // 2} instead of {head.steps} steps", replace(case, world=fewer), timing, now
+        )
+    if draft is not None:
+        yield _speculated(case, timing, now, decision, draft)
+    for other in encoders:
+        yield _tried("encoder", other.name, replace(case, world=other), timing, now)
+    for part in parts:
+        yield _tried("part", part.name, replace(case, hardware=part), timing, now)
+
+
+def _schedules(case: _Case, timing: Timing, now: Judged, decision: Decision) -> Iterator[Change]:
+    """Play a chunk while the next is made, or start the next one earlier."""
+    half = timing.chunk_actions // 2
+    if half < 1 or (timing.schedule == "asynchronous" and timing.executed_actions <= half):
+        return
+    other = replace(timing, schedule="asynchronous", executed_actions=half)
+    after = judge(decision.best_s, other, fits=now.fits)
+    yield _change("schedule", f"asynchronous, {half} of {timing.chunk_actions} actions", now, after, case)
+
+
+def _in_format(case: _Case, name: str) -> Deployment | None:
+    """The deployment with narrower weights, computed in the same format where the part can; None if not narrower."""
+    stored = case.deploy.weights
+    if stored == "as_stored":
+        stored = case.world.model.checkpoint.default if case.world.model.checkpoint else "bf16"
+    wanted = number_format(name)
+    if wanted.effective_bits >= number_format(stored).effective_bits:
+        return None
+    native = wanted.effective_bits == 8 and case.hardware.peak(name) is not None
+    return case.deploy.replace(weights=name, activations=name if native else case.deploy.activations)
+
+
+def _tried(kind: str, what: str, other: _Case, timing: Timing, now: Judged) -> Change:
+    """Another case in full; its effect is the difference of the two."""
+    timing = replace(
+        timing,
+        chunk_actions=other.world.head.chunk_actions,
+        executed_actions=min(timing.executed_actions, other.world.head.chunk_actions),
+    )
+    after = judge(other.decision(other.robots).best_s, timing, fits=other.fits(other.robots))
+    return _change(kind, what, now, after, other)
+
+
+def _change(kind: str, what: str, now: Judged, after: Judged, case: _Case) -> Change:
+    return Change(
+        kind=kind,
+        what=what,
+        cost_rank=COST_RANKS[kind],
+        latency_s=after.latency_s,
+        saved_s=now.latency_s - after.latency_s,
+        margin_s=after.margin_s,
+        met=after.met and after.fits,
+        needed_bytes=case.needed_bytes(case.robots),
+    )
+
+
+def _speculated(case: _Case, timing: Timing, now: Judged, decision: Decision, draft: Speculation) -> Change:
+    """Decode with a draft: each verification is a pass over draft + 1 tokens, computed as such."""
+    world, decode = case.world, decision.phase("decode")
+    if decode is None or world.core is None:
+        raise CapacityError(f"{world.name} decodes no tokens one at a time: there is nothing to speculate on")
+    wide = stage_pass(
+        world.model,
+        case.deploy,
+        world.core,
+        sequences=case.robots,
+        queries=draft.tokens + 1,
+        cached_keys=world.prompt_tokens + world.answer_tokens / 2,
+        head_tokens=draft.tokens + 1,
+        causal=True,
+    )
+    layers = world.stage(world.core).layer_count
+    verify = decide([Phase("verify", 1, wide, layers)], case.hardware, case.deploy, launch_mode=case.launch_mode)
+    before = decode.value_s if decode.value_s is not None else decode.bound_s
+    step = before / decode.passes
+    gain = float(
+        speculation.answer_speedup(
+            decode.passes,
+            draft.acceptance,
+            draft.tokens,
+            draft_cost=draft.draft_cost,
+            verify_cost=max(1.0, verify.best_s / step),
+        )
+    )
+    after = judge(decision.best_s - before + before / gain, timing, fits=now.fits)
+    what = f"speculation, {draft.tokens} tokens at acceptance {draft.acceptance:g}"
+    return _change("speculation", what, now, after, case)

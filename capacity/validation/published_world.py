@@ -218,7 +218,9 @@ def _memory_of(row: dict[str, str], world: WorldModelSpec) -> int:
     known = names()["memory"]
     words = next((word for runtime, word in known["formats"].items() if runtime in row["runtime"]), row["precision"])
     held = held_bytes(world, deployment_of(row, world, names()["precisions"][words]), batch=1)
-    moved_out = next((parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), [])
+    moved_out: list[str] = next(
+        (parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), []
+    )
     core = {"kv cache", "activations", *(name for name in held if name.startswith("weights"))}
     gone = set(moved_out) | (core if "core" in moved_out else set())
     return sum(size for name, size in held.items() if name not in gone)

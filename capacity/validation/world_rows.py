@@ -106,10 +106,9 @@ def _case(row: Row) -> Case | str:
         return "model not shipped"
     if row["metric"] not in TIME_METRICS or row["component"] == "memory":
         return "not a time"
-    unread = {"part": part, "component": wanted, "launch mode": runtime, "number format": formats}
-    for name, value in unread.items():
-        if value is None:
-            return f"{name} not known"
+    if part is None or wanted is None or runtime is None or formats is None:
+        unread = {"part": part, "component": wanted, "launch mode": runtime, "number format": formats}
+        return f"{next(name for name, value in unread.items() if value is None)} not known"
     measured = _measured_s(row)
     if measured is None or _number(row, "batch", 1) != 1:
         return "value or batch not readable"

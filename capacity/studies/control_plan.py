@@ -1,0 +1,236 @@
+"""What `control` answers, and how one decision is judged against a control period."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from capacity.errors import CapacityError
+from capacity.estimators import control as cycle
+from capacity.evaluate_world import Decision
+from capacity.results import Result
+from capacity.units import format_bytes, format_seconds
+
+Schedule = Literal["synchronous", "chunked", "asynchronous"]
+SCHEDULES = ("synchronous", "chunked", "asynchronous")
+NOT_MODELLED = (
+    "actuator and controller dynamics",
+    "correlation of late decisions (each is judged alone)",
+    "other programs on the same device, beyond taken_bytes",
+    "warm-up: first calls compile, capture graphs and load weights",
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the robot gives: required times, how it plays actions, and the jitter of a decision. [s], [action]
+
+    ``p99_over_p50`` is the 99th percentile of the decision time over its median.
+    """
+
+    period_s: float
+    sensing_s: float
+    preprocessing_s: float
+    network_s: float
+    schedule: Schedule
+    chunk_actions: int
+    executed_actions: int
+    percentile: float
+    p99_over_p50: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One case against its deadline. ``limit_s`` is the time that one cycle may take at the percentile. [s]"""
+
+    latency_s: float
+    late_s: float
+    limit_s: float
+    margin_s: float
+    met: bool
+    miss_rate: float
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change, computed as a case of its own: what it saves, and whether the period is then met. [s], [B]
+
+    ``cost_rank`` orders kinds of change from a setting to new hardware.
+    """
+
+    kind: str
+    what: str
+    cost_rank: int
+    latency_s: float
+    saved_s: float
+    margin_s: float
+    met: bool
+    needed_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class ControlPlan(Result):
+    """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]"""
+
+    model: str
+    part: str
+    timing: Timing
+    decision: Decision
+    judged: Judged
+    binds: str
+    shares: dict[str, float]
+    replan_per_s: float
+    action_throughput_per_s: float
+    control_per_s: float
+    stall_share: float
+    delay_steps: int
+    reaction_s: float
+    robots_unbatched: int
+    robots_batched: int | None
+    needed_bytes: int
+    usable_bytes: int
+    changes: tuple[Change, ...]
+    cheapest: Change | None
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+    not_modelled: tuple[str, ...] = NOT_MODELLED
+
+    @property
+    def met(self) -> bool:
+        """Whether it fits and the period is met at the percentile."""
+        return self.judged.met and self.judged.fits
+
+    def table(self) -> list[tuple[str, str]]:
+        judged, timing = self.judged, self.timing
+        sign = "to spare" if judged.margin_s >= 0 else "too late"
+        verdict = "met" if judged.met else "missed"
+        rows = [
+            ("model", self.model),
+            ("part", self.part),
+            ("verdict", f"period {verdict}: {format_seconds(abs(judged.margin_s))} {sign} at p{timing.percentile:g}"),
+            ("schedule", f"{timing.schedule}, {timing.executed_actions} of {timing.chunk_actions} actions"),
+            ("binds", self.binds),
+            *self.decision.table(),
+            ("latency", f"{format_seconds(judged.latency_s)}, p{timing.percentile:g} {format_seconds(judged.late_s)}"),
+            ("limit", format_seconds(judged.limit_s)),
+            ("miss rate", f"{judged.miss_rate:.3%} of decisions"),
+            ("replan rate", f"{self.replan_per_s:,.2f} decisions a second"),
+            ("action throughput", f"{self.action_throughput_per_s:,.2f} actions made a second"),
+            ("control rate", f"{self.control_per_s:,.2f} actions applied a second"),
+            ("reaction time", format_seconds(self.reaction_s)),
+            ("robots a device", f"{self.robots_unbatched:,} without batching"),
+            ("memory", f"{format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"),
+        ]
+        if not judged.fits:
+            rows.insert(3, ("memory", "does not fit"))
+        rows += [("change", _change_text(change)) for change in self.changes]
+        rows.append(("cheapest change", self._cheapest_text()))
+        return rows + [("assumed", text) for text in self.assumed] + [("note", note) for note in self.notes]
+
+    def _cheapest_text(self) -> str:
+        if self.met:
+            return "none needed"
+        return self.cheapest.what if self.cheapest else "none of those asked about"
+
+
+def _change_text(change: Change) -> str:
+    verdict = "met" if change.met else "still missed"
+    return f"{change.what}: saves {format_seconds(abs(change.saved_s))}, {verdict}"
+
+
+def check_timing(timing: Timing) -> Timing:
+    """The same timing, or an error that names the first thing wrong with it.
+
+    Raises
+    ------
+    CapacityError
+        For a missing, negative or unknown value, or more actions executed than made.
+    """
+    cycle.check_time("period_s", timing.period_s)
+    for name in ("sensing_s", "preprocessing_s", "network_s"):
+        cycle.check_time(name, getattr(timing, name), zero=True)
+    if timing.schedule not in SCHEDULES:
+        raise CapacityError(f"schedule must be one of {', '.join(SCHEDULES)}, got {timing.schedule!r}")
+    cycle.check_chunk(timing.executed_actions, timing.chunk_actions)
+    cycle.percentile_latency_s(1.0, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
+    return timing
+
+
+def limit_s(timing: Timing) -> float:
+    """Longest cycle that still keeps the period. [s]
+
+    Synchronous: one action a decision, within its period. Chunked: the robot waits, so any wait is a stall and the
+    wait must fit in the period between two actions. Asynchronous: the actions left when a decision starts, H - s,
+    must last until it ends, and a decision may not take longer than half the chunk.
+    """
+    if timing.schedule == "asynchronous":
+        steps = min(timing.chunk_actions - timing.executed_actions, timing.chunk_actions // 2)
+        return steps * timing.period_s
+    return timing.period_s
+
+
+def judge(decision_s: float, timing: Timing, *, fits: bool) -> Judged:
+    """Latency of the whole cycle, its percentile, the margin to the limit and the share of late decisions."""
+    fixed = float(
+        cycle.cycle_latency_s(
+            sensing_s=timing.sensing_s,
+            preprocessing_s=timing.preprocessing_s,
+            network_s=timing.network_s,
+            model_s=0.0,
+        )
+    )
+    late = fixed + float(
+        cycle.percentile_latency_s(decision_s, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
+    )
+    limit = limit_s(timing)
+    left = limit - fixed
+    missed = float(cycle.miss_rate(decision_s, p99_over_p50=timing.p99_over_p50, deadline_s=left)) if left > 0 else 1.0
+    return Judged(
+        latency_s=fixed + decision_s,
+        late_s=late,
+        limit_s=limit,
+        margin_s=limit - late,
+        met=late <= limit,
+        miss_rate=missed,
+        fits=fits,
+    )
+
+
+def shares(decision: Decision, timing: Timing) -> dict[str, float]:
+    """Share of one cycle that each part takes, largest first. [1]"""
+    parts = {phase.name: phase.value_s or phase.bound_s for phase in decision.phases}
+    parts |= {
+        "sensing": timing.sensing_s,
+        "preprocessing": timing.preprocessing_s,
+        "network": timing.network_s,
+    }
+    total = sum(parts.values())
+    ordered = sorted(parts.items(), key=lambda item: -item[1])
+    return {name: time / total for name, time in ordered if time > 0}
+
+
+def control_rate(latency_s: float, timing: Timing) -> float:
+    """Actions applied a second under the schedule. [action/s]"""
+    if timing.schedule == "synchronous":
+        return float(cycle.synchronous_control_per_s(latency_s, period_s=timing.period_s))
+    if timing.schedule == "chunked":
+        return float(
+            cycle.chunked_control_per_s(latency_s, executed_actions=timing.executed_actions, period_s=timing.period_s)
+        )
+    steady = bool(
+        cycle.asynchronous_keeps_up(
+            latency_s,
+            period_s=timing.period_s,
+            chunk_actions=timing.chunk_actions,
+            executed_actions=timing.executed_actions,
+        )
+    )
+    return 1.0 / timing.period_s if steady else timing.chunk_actions / (2 * latency_s)
+
+
+def cheapest(changes: Iterable[Change]) -> Change | None:
+    """The change that meets the period at the least cost: by kind, then by the smallest effect that is enough."""
+    enough = [change for change in changes if change.met]
+    return min(enough, key=lambda change: (change.cost_rank, change.saved_s), default=None)
