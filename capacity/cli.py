@@ -18,6 +18,7 @@ COMMANDS = {
     "size": "capacity.commands.size",
     "hardware": "capacity.commands.hardware",
     "models": "capacity.commands.models",
+    "control": "capacity.commands.control",
     "validate": "capacity.commands.validate",
 }
 # typer carries a copy of click in some versions and imports it in others; its own exception leads to the base of both.

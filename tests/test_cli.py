@@ -255,3 +255,26 @@ def test_a_reader_that_leaves_a_pipe_early_sees_no_traceback():
 def test_an_escape_sequence_in_a_file_name_does_not_reach_the_terminal(capsys):
     assert run(["size", "\x1b[31mred", PART]) == 2
     assert not ANSI.search(capsys.readouterr().err)
+
+
+CYCLE = ["--period", "2 s", "--sensing", "10 ms", "--preprocessing", "5 ms", "--network", "0"]
+
+
+def test_control_meets_a_long_period_and_misses_a_short_one(capsys):
+    name, part = "openvla-7b", "nvidia-jetson-agx-orin-64gb"
+    long = printed_json(capsys, "control", name, part, *CYCLE)
+    short = printed_json(capsys, "control", name, part, *CYCLE, "--period", "20 ms", code=1)
+
+    assert long["judged"]["met"]
+    assert not short["judged"]["met"]
+    assert short["judged"]["late_s"] > 0.02
+
+
+@pytest.mark.parametrize("missing", ["period", "sensing", "preprocessing", "network"])
+def test_control_has_no_hidden_zero(capsys, missing):
+    given = CYCLE[:]
+    place = given.index(f"--{missing}")
+    del given[place : place + 2]
+
+    assert run(["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *given]) == 2
+    assert missing in capsys.readouterr().err

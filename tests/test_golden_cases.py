@@ -39,7 +39,7 @@ def deployment(row):
     )
 
 
-@pytest.mark.parametrize("row", golden("decode"))
+@pytest.mark.parametrize("row", list(golden("decode")))
 def test_decode_bound_is_the_golden_one(row):
     model, part = cap.load_model(row["model"]), cap.load_hardware(row["part"])
 
@@ -48,7 +48,7 @@ def test_decode_bound_is_the_golden_one(row):
     assert found.bound * 1e3 == pytest.approx(float(row["milliseconds"]), rel=0.003)
 
 
-@pytest.mark.parametrize("row", golden("prefill"))
+@pytest.mark.parametrize("row", list(golden("prefill")))
 def test_prefill_bound_is_the_golden_one(row):
     model, part = cap.load_model(row["model"]), cap.load_hardware(row["part"])
 

@@ -63,8 +63,8 @@ class DeploymentOptions:
         for name in ("weights", "activations", "kv_cache", "engine", "engine_version"):
             given |= _present(name, getattr(self, name))
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
-            given |= _present(name, _whole(name, getattr(self, name)))
-        given |= _present("memory_fraction", _number("memory_fraction", self.memory_fraction))
+            given |= _present(name, whole_option(name, getattr(self, name)))
+        given |= _present("memory_fraction", number_option("memory_fraction", self.memory_fraction))
         return Deployment.parse(given, self.deployment or "deployment")
 
 
@@ -91,13 +91,13 @@ class WorkloadOptions:
         """The workload that file and options describe."""
         given = read_workload(self.workload) if self.workload else {}
         prompt, concurrency = self.prompt or self.context, self.concurrency or self.batch
-        given |= _present("prompt_tokens", _whole("context" if self.context else "prompt", prompt))
-        given |= _present("output_tokens", _whole("output", self.output))
-        given |= _present("concurrency", _whole("batch" if self.batch else "concurrency", concurrency))
+        given |= _present("prompt_tokens", whole_option("context" if self.context else "prompt", prompt))
+        given |= _present("output_tokens", whole_option("output", self.output))
+        given |= _present("concurrency", whole_option("batch" if self.batch else "concurrency", concurrency))
         for name in ("requests_per_s", "percentile"):
-            given |= _present(name, _number(name, getattr(self, name)))
-        given |= _present("max_ttft_s", _seconds("max_ttft", self.max_ttft))
-        given |= _present("max_tpot_s", _seconds("max_tpot", self.max_tpot))
+            given |= _present(name, number_option(name, getattr(self, name)))
+        given |= _present("max_ttft_s", seconds_option("max_ttft", self.max_ttft))
+        given |= _present("max_tpot_s", seconds_option("max_tpot", self.max_tpot))
         return Workload.parse(given, self.workload or "workload")
 
     def at(self, workload: Workload) -> At:
@@ -162,16 +162,18 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _whole(name: str, text: str | None) -> int | None:
+def whole_option(name: str, text: str | None) -> int | None:
+    """The whole number that an option was given, or None."""
     if text is None:
         return None
     digits = text.strip()
     if digits.removeprefix("-").isdecimal() and digits.isascii() and len(digits) < 30:
         return int(whole(_flag(name), int(digits)))
-    return int(whole(_flag(name), _number(name, text)))
+    return int(whole(_flag(name), number_option(name, text)))
 
 
-def _number(name: str, text: str | None) -> float | None:
+def number_option(name: str, text: str | None) -> float | None:
+    """The number that an option was given, or None."""
     if text is None:
         return None
     try:
@@ -180,7 +182,8 @@ def _number(name: str, text: str | None) -> float | None:
         raise CapacityError(f"{_flag(name)} must be a number, got {text[:40]!r}") from None
 
 
-def _seconds(name: str, text: str | None) -> float | None:
+def seconds_option(name: str, text: str | None) -> float | None:
+    """The time that an option was given, or None. [s]"""
     if text is None:
         return None
     try:
