@@ -20,6 +20,7 @@ _HOMES = {
     "ModelSpec": "capacity.specs.model",
     "ServerSpec": "capacity.specs.server",
     "Workload": "capacity.specs.workload",
+    "WorldModelSpec": "capacity.specs.world",
     "CapacityError": "capacity.errors",
     "DoesNotFit": "capacity.errors",
     "SpecError": "capacity.errors",
@@ -31,7 +32,10 @@ _HOMES = {
     "load_server": "capacity.catalog",
     "hardware_ids": "capacity.catalog",
     "model_ids": "capacity.catalog",
+    "load_world_model": "capacity.catalog_world",
+    "world_model_ids": "capacity.catalog_world",
     "activation_bytes": "capacity.api",
+    "control": "capacity.studies.control",
     "kv_cache_bytes": "capacity.api",
     "max_batch": "capacity.api",
     "max_context": "capacity.api",
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
         weight_bytes,
     )
     from capacity.catalog import hardware_ids, load_hardware, load_model, load_server, model_ids
+    from capacity.catalog_world import load_world_model, world_model_ids
     from capacity.errors import CapacityError, DoesNotFit, SpecError
     from capacity.results import Estimate, Ledger, Sizing
     from capacity.specs.checkpoint import Checkpoint
@@ -71,6 +76,8 @@ if TYPE_CHECKING:
     from capacity.specs.model import ModelSpec
     from capacity.specs.server import ServerSpec
     from capacity.specs.workload import Workload
+    from capacity.specs.world import WorldModelSpec
+    from capacity.studies.control import control
 
 
 def __getattr__(name: str) -> Any:
