@@ -29,6 +29,7 @@ BAD_OPTIONS = [
     (["--tensor-parallel", "3"], "32 attention heads"),
     (["--memory-fraction", "1.5"], "memory_fraction.*less than or equal to 1"),
     (["--memory-fraction", "nan"], "memory_fraction"),
+    (["--engine", "vlm"], "unknown engine 'vlm'; known: reference"),
     (["--weights", "bf17"], "nearest: bf16"),
     (["--batch", "2", "--prompt", "3"], "do not go together"),
     (["--max-tpot", "5 parsecs"], "unknown unit"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from capacity import evaluate
 from capacity.ceilings import datasheet, ridge_point
+from capacity.errors import CapacityError, unknown_name
 from capacity.estimators import memory, serving
 from capacity.estimators.placement import sixteen_bit
 from capacity.results import Estimate, Ledger, Objective, Sizing
@@ -16,6 +17,7 @@ from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
 from capacity.units import format_bytes, number_format
 
+ENGINES = ("reference",)  # those whose allocation is known
 NOT_MODELLED = (
     "runtime context, libraries and allocator slack (what memory_fraction leaves free is meant for them)",
     "collectives and links between devices",
@@ -73,6 +75,8 @@ def size_at(
     workload_given: bool = True,
 ) -> Sizing:
     """Size one replica at given batch and contexts."""
+    if deploy.engine not in ENGINES:
+        raise CapacityError(unknown_name("engine", deploy.engine, ENGINES))
     evaluate.check(model, deploy)
     datasheet(model, hardware, deploy)
     ledger = evaluate.ledgers(model, hardware, deploy, batch=at.batch, context_tokens=at.memory_tokens)
