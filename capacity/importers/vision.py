@@ -1,0 +1,155 @@
+"""Vision encoder configurations (SigLIP, CLIP, DINOv2, V-JEPA 2) as stages with their token rule."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from capacity.errors import SpecError, unknown_name
+from capacity.importers.hf.config import Config
+
+
+@cache
+def world_types() -> dict[str, Any]:
+    """Defaults and sources of the types that can be imported, from ``data/world_types.toml``."""
+    return tomllib.loads(files("capacity").joinpath("data/world_types.toml").read_text(encoding="utf-8"))
+
+
+def vision_tables(data: Mapping[str, Any], where: str, *, stage: str = "vision") -> tuple[dict[str, Any], ...]:
+    """Tables of the stage, of the encoder and of its source, from a vision configuration.
+
+    A configuration of a pair (text and vision) is read at its ``vision_config``.
+
+    Raises
+    ------
+    SpecError
+        If the type is unknown, a value is not what it must be, or the patch is larger than the image.
+    """
+    inner = data.get("vision_config")
+    if isinstance(inner, Mapping):
+        data = {"model_type": f"{data.get('model_type', '')}_vision_model", **inner}
+    kinds = world_types()["vision"]
+    kind = str(data.get("model_type"))
+    if kind not in kinds:
+        raise SpecError(f"{where}: {unknown_name('vision model_type', kind, kinds)}")
+    facts = kinds[kind]
+    config = Config(data, where, facts["defaults"], kind)
+    shape = _shape(config, facts["defaults"])
+    if shape["patch"] > shape["image"]:
+        raise SpecError(f"{where}: patch_size {shape['patch']} is larger than the image, {shape['image']} px")
+    rule = _token_rule(config, shape, facts)
+    made = _stage(config, shape, facts, rule, stage)
+    return made, {"stage": stage, "tokens": rule}, _source(facts)
+
+
+def _source(facts: Mapping[str, Any]) -> dict[str, Any]:
+    said = "from documentation only: " if facts["confidence"] == "C" else ""
+    return {"fields": ["*"], "cite": f"{said}{facts['source']}", "confidence": facts["confidence"]}
+
+
+def _named(defaults: Mapping[str, Any], *keys: str) -> str:
+    """The name that a type gives to one fact."""
+    return next(key for key in keys if key in defaults)
+
+
+def _shape(config: Config, facts: Mapping[str, Any]) -> dict[str, int]:
+    width = config.count("hidden_size")
+    heads = config.count("num_attention_heads")
+    if width % heads:
+        raise SpecError(f"{config.where}: hidden_size {width} does not divide into {heads} heads")
+    return {
+        "width": width,
+        "heads": heads,
+        "layers": config.count("num_hidden_layers", most=1000),
+        "feed_forward": _feed_forward(config, width),
+        "channels": config.count(_named(facts, "num_channels", "in_chans")),
+        "image": config.count(_named(facts, "image_size", "crop_size")),
+        "patch": config.count("patch_size"),
+    }
+
+
+def _feed_forward(config: Config, width: int) -> int:
+    if "intermediate_size" in config.defaults or "intermediate_size" in config.data:
+        return config.count("intermediate_size")
+    ratio = config.value("mlp_ratio")
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 100:
+        raise SpecError(f"{config.where}: mlp_ratio must be a number from above 0 to 100, got {ratio!r}")
+    if config.kind.startswith("dinov2") and config.flag("use_swiglu_ffn"):
+        return -(-(int(width * ratio) * 2 // 3) // 8) * 8
+    return int(width * ratio)
+
+
+def _token_rule(config: Config, shape: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int]:
+    rule = {"height_px": shape["image"], "width_px": shape["image"], "patch_px": shape["patch"]}
+    extra = int(facts["extra_tokens"])
+    if "num_register_tokens" in facts["defaults"]:
+        extra += config.count("num_register_tokens", least=0)
+    rule["extra_tokens"] = extra
+    if "tubelet_size" in facts["defaults"]:
+        rule["temporal_patch"] = config.count("tubelet_size")
+        rule["frames_together"] = -(-config.count("frames_per_clip") // rule["temporal_patch"])
+    return rule
+
+
+def _stage(
+    config: Config, shape: Mapping[str, int], facts: Mapping[str, Any], rule: Mapping[str, int], name: str
+) -> dict[str, Any]:
+    width = shape["width"]
+    swiglu = config.kind.startswith("dinov2") and config.flag("use_swiglu_ffn")
+    queries = ["query", "key", "value"] if "qkv_bias" not in facts["defaults"] or config.flag("qkv_bias") else []
+    layer = {
+        "indices": list(range(shape["layers"])),
+        "mixer": {
+            "kind": "attention",
+            "query_heads": shape["heads"],
+            "kv_heads": shape["heads"],
+            "head_size": width // shape["heads"],
+            "biases": [*queries, "output"],
+            "causal": False,
+        },
+        "feed_forward": {"kind": "dense", "intermediate_size": shape["feed_forward"], "gated": swiglu, "bias": True},
+        "norms": {"kind": "layer", "bias": True},
+    }
+    if facts.get("layer_scale"):
+        layer["extra"] = [_tensor("layer_scale", [2 * width])]
+    return {
+        "name": name,
+        "role": "encoder",
+        "hidden_size": width,
+        "layers": [layer],
+        "before": _before(shape, facts, rule),
+        "after": _after(config, shape, facts),
+    }
+
+
+def _before(shape: Mapping[str, int], facts: Mapping[str, Any], rule: Mapping[str, int]) -> list[dict[str, Any]]:
+    width, extra = shape["width"], rule["extra_tokens"]
+    inputs = shape["channels"] * shape["patch"] ** 2 * rule.get("temporal_patch", 1)
+    found = [_tensor("patch_embedding", [width, inputs])]
+    if facts["patch_bias"]:
+        found.append(_tensor("patch_bias", [width]))
+    if extra:
+        found.append(_tensor("class_and_registers", [extra, width], read="never"))
+    if facts.get("learned_positions", True):
+        # Registers have no position of their own; the class token does.
+        grid = (shape["image"] // shape["patch"]) ** 2
+        found.append(_tensor("positions", [grid + facts["extra_tokens"], width], read="never"))
+    if facts["pre_norm"]:
+        found.append(_tensor("pre_norm", [2 * width], part="norm"))
+    return found
+
+
+def _after(config: Config, shape: Mapping[str, int], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    width, inner = shape["width"], shape["feed_forward"]
+    found = [_tensor("final_norm", [2 * width], part="norm")]
+    if facts["pooling_head"] and config.data.get("vision_use_head", True):
+        size = 4 * width**2 + 2 * width * inner + 8 * width + inner
+        found.append(_tensor("pooling_head", [size], read="never"))
+    return found
+
+
+def _tensor(name: str, shape: list[int], *, part: str = "vision", read: str = "whole") -> dict[str, Any]:
+    return {"name": name, "shape": shape, "part": part, "read": read}
