@@ -29,7 +29,9 @@ def show_sizing(sizing: Sizing, console: Console | None = None) -> None:
 
 
 def _spaced(screen: Console, shown: Table) -> None:
-    screen.print()
+    """Print a table after an empty line, its title free of the width of the table."""
+    screen.print(Text(f"\n{shown.title}", style="bold"))
+    shown.title = None
     screen.print(shown)
 
 
@@ -197,9 +199,7 @@ def _seconds(value: float | None) -> str:
 
 def table(*columns: tuple[str, Any], title: str | None = None, rows: Iterable[tuple[str, ...]] = ()) -> Table:
     """A table of the house style: ``columns`` are pairs of heading and justification."""
-    shown = Table(
-        box=box.SIMPLE, title=title, title_justify="left", title_style="bold", pad_edge=False, show_edge=False
-    )
+    shown = Table(box=box.SIMPLE, title=title, pad_edge=False, show_edge=False)
     for name, justify in columns:
         shown.add_column(name, justify=justify, overflow="fold")
     for row in rows:
