@@ -1,11 +1,11 @@
 """Prefill of the reference decoder in plain torch, written so that what is alive at each moment can be read off.
 
-Per layer and token, nothing is freed before the layer returns. At the end of attention are alive: the residual, the
-normed input, query, key, value, rotated query and key, the attended values, the projection, the new residual:
-4 D + (3 H + 3 H_kv) d elements. At the end of the feed-forward: residual, normed input, gate, up, their
-activation, the product, the projection, the new residual: 4 D + 4 F. After the layers: the residual of all tokens,
-the last rows normed, their logits, a 32-bit copy of logits in 16 bits, and the 32-bit probabilities. Weights, rotary table and cache
-are there before and not counted.
+Per layer and token, nothing is freed before the layer returns. At the end of attention are alive: the residual,
+the normed input, query, key, value, rotated query and key, the attended values, the projection, the new residual:
+4 D + (3 H + 3 H_kv) d elements. At the end of the feed-forward: residual, normed input, gate, up, their activation,
+the product, the projection, the new residual: 4 D + 4 F. After the layers: the residual of all tokens, the last rows
+normed, their logits, a 32-bit copy of logits in 16 bits, and the 32-bit probabilities. Weights, rotary table and
+cache are there before and not counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Prefill:
         self.head = self.embedding if shape.tied else self._random(shape.vocabulary, shape.hidden_size)
         self.gain = torch.ones(shape.hidden_size, dtype=self.dtype, device=device)
         self.layers = [self._layer() for _ in range(shape.layers)]
-        self.rotary = self._rotary(max_tokens) if max_tokens else None
+        self.rotary = self._rotary(max_tokens)
 
     def _random(self, rows: int, columns: int) -> Tensor:
         import torch
@@ -59,9 +59,7 @@ class Prefill:
             "up": self._random(s.intermediate_size, s.hidden_size),
             "down": self._random(s.hidden_size, s.intermediate_size),
         }
-        gains = {
-            name: torch.ones(s.hidden_size, dtype=self.dtype, device=self.device) for name in ("gain_1", "gain_2")
-        }
+        gains = {name: torch.ones(s.hidden_size, dtype=self.dtype, device=self.device) for name in ("gain_1", "gain_2")}
         return matrices | gains
 
     def _rotary(self, tokens: int) -> Tensor:
@@ -71,8 +69,7 @@ class Prefill:
         half = self.shape.head_size // 2
         rate = self.shape.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.outer(torch.arange(tokens, dtype=torch.float64), rate)
-        table = torch.stack([angle.cos(), angle.sin()], -1).to(self.device, self.dtype)
-        return table
+        return torch.stack([angle.cos(), angle.sin()], -1).to(self.device, self.dtype)
 
     @property
     def weight_bytes(self) -> int:
@@ -86,7 +83,7 @@ class Prefill:
         from torch.nn import functional
 
         with torch.no_grad():
-            if self.rotary is None or self.rotary.shape[0] < tokens.shape[1]:
+            if self.rotary.shape[0] < tokens.shape[1]:
                 self.rotary = self._rotary(tokens.shape[1])
             x = functional.embedding(tokens, self.embedding)
             for layer in self.layers:
@@ -121,9 +118,8 @@ class Prefill:
         """Rotate each half pair by its position, into one new tensor."""
         import torch
 
-        assert self.rotary is not None  # made before the first layer
-        table = self.rotary[: heads.shape[1]]
-        cosine, sine = table[:, None, :, 0], table[:, None, :, 1]
+        table = self.rotary[: heads.shape[1], None]
+        cosine, sine = table[..., 0], table[..., 1]
         half = heads.shape[-1] // 2
         turned = torch.empty_like(heads)
         torch.mul(heads[..., :half], cosine, out=turned[..., :half])

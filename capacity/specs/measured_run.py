@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from capacity.specs.base import Count, CountOrZero, FrozenMapping, NonNegative, Positive, Spec
 
-SCHEMA_VERSION = 1
 LARGEST_SPREAD = 1.25
 Kind = Literal["ceiling", "decode", "prefill", "memory"]
 Bytes = Annotated[int, Field(ge=0, lt=2**53)]
@@ -103,7 +102,7 @@ class Quality(Spec):
 class MeasuredRun(Spec):
     """One run; ``values`` holds the results of a micro-benchmark in SI units by name."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     kind: Kind
     source: Literal["cpu", "gpu"]
     created_utc: str

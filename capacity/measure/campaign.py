@@ -1,0 +1,181 @@
+"""A measuring campaign: which runs are made, in which order, with a progress bar, written as one file of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from capacity.errors import CapacityError, unknown_name
+from capacity.measure import ceilings, cpu_decoder, harness
+from capacity.measure.environment import code_commit, cpu_machine, cpu_model, load_average, now_utc, software
+from capacity.measure.records import write_runs
+from capacity.measure.shape import DecoderShape
+from capacity.specs.measured_run import MeasuredRun
+
+KINDS = ("ceilings", "decode", "memory", "prefill", "all")
+DEVICES = ("cpu", "cuda")
+THREADS = 1
+DECODE_CASES = [(batch, context) for batch in (1, 2, 4, 8, 16) for context in (128, 512, 1024)]
+QUICK_CASES = [(1, 128), (4, 128)]
+MEMORY_CASES = [(1, 128), (1, 500), (3, 77), (8, 16), (16, 1)]
+PREFILL_CASES = [(1, 32), (1, 128), (1, 512), (4, 128)]
+ARENA_SHARE = 1.6  # of the weights: leaves room for some sequences and not for all
+
+
+def cpu_shape(name: str, layers: int, hidden: int, heads: int, inner: int, weights: str = "fp32") -> DecoderShape:
+    """A decoder of 64-wide heads, two query heads a KV head, 32,000 words, fp32 cache."""
+    return DecoderShape(
+        name=f"{name}-{weights}",
+        layers=layers,
+        hidden_size=hidden,
+        query_heads=heads,
+        kv_heads=heads // 2,
+        head_size=64,
+        intermediate_size=inner,
+        vocabulary=32_000,
+        weight_format=weights,
+        kv_format="fp32",
+    )
+
+
+def cpu_shapes(*, quick: bool) -> list[DecoderShape]:
+    """Five sizes in fp32, three of them in bf16 and int8 too; one small shape for a quick look."""
+    sizes = [
+        ("cpu-70m", 8, 640, 10, 1728),
+        ("cpu-120m", 10, 832, 13 + 1, 2240),
+        ("cpu-200m", 12, 1024, 16, 2816),
+        ("cpu-350m", 16, 1280, 20, 3456),
+        ("cpu-500m", 20, 1408, 22, 3840),
+    ]
+    if quick:
+        return [cpu_shape(*sizes[0])]
+    narrow = [cpu_shape(*sizes[i], weights) for weights in ("bf16", "int8") for i in (0, 2, 4)]
+    return [cpu_shape(*size) for size in sizes] + narrow
+
+
+def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None = None) -> Path:
+    """Make the runs of one kind, or of all, on one device, and write them.
+
+    Parameters
+    ----------
+    kind : str
+        ceilings, decode, memory, prefill or all.
+    device : str
+        cpu or cuda.
+    quick : bool
+        One small shape and few cases: a look, not a record to commit.
+    out : path, optional
+        File of the records; ``<device>-<kind>.jsonl`` in the present folder when not given.
+
+    Returns
+    -------
+    Path
+        The file that was written.
+
+    Raises
+    ------
+    CapacityError
+        For an unknown kind or device, or a device that is not there.
+    """
+    for name, given, allowed in (("kind", kind, KINDS), ("device", device, DEVICES)):
+        if given not in allowed:
+            raise CapacityError(unknown_name(name, given, allowed))
+    target = Path(out) if out else Path(f"{device}-{kind}.jsonl")
+    if not target.parent.is_dir():
+        raise CapacityError(f"--out {target}: the folder {target.parent} does not exist")
+    if device == "cuda":
+        from capacity.measure import cuda_runs
+
+        ceilings.cuda_torch()
+        planned = cuda_runs.planned(kind, quick=quick)
+    else:
+        planned = cpu_planned(kind, quick=quick)
+    return write_runs(target, _with_progress(planned))
+
+
+def _with_progress(planned: list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]) -> list[MeasuredRun]:
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    made: list[MeasuredRun] = []
+    columns = (SpinnerColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TextColumn("{task.description}"))
+    with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
+        task = progress.add_task("starting", total=len(planned))
+        for name, make in planned:
+            progress.update(task, description=name)
+            for made_run in make():
+                made.append(made_run)
+                verdict = "accepted" if made_run.accepted else f"rejected: {made_run.reject_reason}"
+                progress.console.print(f"{describe(made_run)}: {verdict}", highlight=False)
+            progress.advance(task)
+    return made
+
+
+def describe(made: MeasuredRun) -> str:
+    """A run in one line."""
+    if made.workload is None:
+        return f"{made.kind}, " + ", ".join(f"{name} {value:.3g}" for name, value in made.values.items())
+    w = made.workload
+    text = f"{made.kind} {w.model}, batch {w.batch}, context {w.context_tokens or w.prompt_tokens}"
+    return f"{text}, {made.min_s * 1e3:.2f} ms" if made.samples_s else text
+
+
+def cpu_planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]:
+    """The runs of a CPU campaign as named makers, cheap ones first."""
+    part = cpu_part_id()
+    shapes, planned = cpu_shapes(quick=quick), []
+    if kind in ("ceilings", "all"):
+        planned.append(("ceilings", lambda: iter([cpu_ceiling_run(part, quick=quick)])))
+    if kind in ("memory", "all"):
+        small = [cpu_shape("cpu-70m", 8, 640, 10, 1728), cpu_shape("cpu-wide-heads", 2, 256, 16, 256)]
+        planned += [(f"memory {shape.name}", _memory(shape, part)) for shape in small[: 1 if quick else 2]]
+    if kind in ("prefill", "all"):
+        cases = PREFILL_CASES[: 1 if quick else None]
+        chosen = [shape for shape in shapes if shape.weight_format == "fp32"][:3]
+        planned += [(f"prefill {shape.name}", _prefill(shape, cases, part)) for shape in chosen]
+    if kind in ("decode", "all"):
+        cases = QUICK_CASES if quick else DECODE_CASES
+        planned += [(f"decode {shape.name}", _decode(shape, cases, part)) for shape in shapes]
+    return planned
+
+
+def cpu_part_id() -> str:
+    """The id of this processor's hardware file: its name in lower case words."""
+    words = "".join(letter if letter.isalnum() else " " for letter in cpu_model().lower()).split()
+    return "-".join([*words, f"{THREADS}-thread"])
+
+
+def _decode(shape: DecoderShape, cases: list[tuple[int, int]], part: str) -> Callable[[], Iterator[MeasuredRun]]:
+    return lambda: harness.cpu_decode_runs(shape, cases, threads=THREADS, part=part)
+
+
+def _prefill(shape: DecoderShape, cases: list[tuple[int, int]], part: str) -> Callable[[], Iterator[MeasuredRun]]:
+    return lambda: (
+        harness.cpu_prefill_run(shape, batch=batch, tokens=tokens, threads=THREADS, part=part)
+        for batch, tokens in cases
+    )
+
+
+def _memory(shape: DecoderShape, part: str) -> Callable[[], Iterator[MeasuredRun]]:
+    def make() -> Iterator[MeasuredRun]:
+        for batch, tokens in MEMORY_CASES:
+            yield harness.cpu_memory_run(shape, batch=batch, tokens=tokens, threads=THREADS, part=part)
+        for tokens in (40, 256):
+            yield harness.cpu_arena_run(shape, tokens=tokens, share=ARENA_SHARE, threads=THREADS, part=part)
+
+    return make
+
+
+def cpu_ceiling_run(part: str, *, quick: bool) -> MeasuredRun:
+    """All ceilings of this processor as one record."""
+    load = load_average()
+    found = dict(ceilings.cpu_ceilings(THREADS, quick=quick))
+    return MeasuredRun(
+        kind="ceiling",
+        source="cpu",
+        created_utc=now_utc(),
+        code_commit=code_commit(),
+        kernel_sha256=cpu_decoder.source_sha256(),
+        machine=cpu_machine(THREADS, load, part),
+        software=software("cpu_ref", cpu_decoder.compiler_version()),
+        values=found,
+    ).sealed()

@@ -1,0 +1,188 @@
+"""What a device can do at most: each ceiling is the best of several micro-benchmarks, so that no run can beat it by
+a choice of stream. Rates in bytes or FLOP per second, times in seconds, by name."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from capacity.errors import CapacityError
+from capacity.measure import cpu_decoder
+
+READ_BYTES = 768 * 2**20
+REPEATS = 7
+CUDA_READ_BYTES = 4 * 2**30
+
+
+def best_s(run: Callable[[], Any], repeats: int = REPEATS) -> float:
+    """Fastest of several runs after one that is not counted. [s]"""
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def cpu_ceilings(threads: int, *, quick: bool = False) -> Iterator[tuple[str, float]]:
+    """Ceilings of this computer's processor, one at a time as they are found."""
+    library = cpu_decoder.library()
+    library.ref_threads(threads)
+    size = READ_BYTES // (4 if quick else 1)
+    buffer = np.random.default_rng(0).standard_normal(size // 4, dtype=np.float32)
+    yield "read_bytes_per_s", max(_cpu_read(library, buffer, streams) for streams in (1, 2, 4, 8, 16))
+    yield "copy_bytes_per_s", _cpu_copy(buffer)
+    yield "matrix_vector_bytes_per_s", _cpu_matrix_vector(buffer, threads)
+    yield "multiply_add_flop_per_s", _cpu_multiply_add(library, threads)
+    yield "fp32_gemm_flop_per_s", _cpu_gemm(512 if quick else 2048, threads)
+
+
+def _cpu_read(library: ctypes.CDLL, buffer: np.ndarray, streams: int) -> float:
+    address, count = ctypes.c_void_p(buffer.ctypes.data), ctypes.c_size_t(buffer.size)
+    return buffer.nbytes / best_s(lambda: library.ref_read(address, count, ctypes.c_int(streams)))
+
+
+def _cpu_copy(buffer: np.ndarray) -> float:
+    """Bytes read and written of a copy."""
+    target = np.empty_like(buffer)
+    return 2 * buffer.nbytes / best_s(lambda: np.copyto(target, buffer))
+
+
+def _cpu_matrix_vector(buffer: np.ndarray, threads: int) -> float:
+    """The decoder's own linear on one large fp32 matrix at batch 1."""
+    columns = 4096
+    rows = buffer.size // columns
+    x, y = buffer[:columns].copy(), np.zeros(rows, np.float32)
+    arguments = (0, *(ctypes.c_void_p(a.ctypes.data) for a in (buffer,)), None)
+    tail = (ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), rows, columns, 1, 0)
+    library = cpu_decoder.library()
+    library.ref_threads(threads)
+    return buffer.nbytes / best_s(lambda: library.ref_linear(*arguments, *tail))
+
+
+def _cpu_multiply_add(library: ctypes.CDLL, threads: int) -> float:
+    """Multiply-adds on registers of one thread, times threads: 24 chains of 16 lanes, 2 FLOP each."""
+    seed, rounds = np.full(32, 0.5, np.float32), 2_000_000
+    run = best_s(lambda: library.ref_multiply_add(ctypes.c_void_p(seed.ctypes.data), ctypes.c_size_t(rounds)))
+    return threads * rounds * 24 * 16 * 2 / run
+
+
+def _cpu_gemm(size: int, threads: int) -> float:
+    """The library's matrix product on random data."""
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b = (torch.randn(size, size, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    out = torch.empty(size, size)
+    return 2.0 * size**3 / best_s(lambda: torch.mm(a, b, out=out))
+
+
+def cuda_ceilings(*, quick: bool = False) -> Iterator[tuple[str, float]]:
+    """Ceilings of the present CUDA device, one at a time as they are found.
+
+    Raises
+    ------
+    CapacityError
+        Without torch or a CUDA device.
+    """
+    torch = cuda_torch()
+    yield "context_bytes", _context_bytes(torch)
+    size = CUDA_READ_BYTES // (8 if quick else 1)
+    yield from _cuda_streams(torch, size)
+    for name, kind in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
+        yield f"{name}_gemm_flop_per_s", max(_cuda_gemm(torch, size, kind) for size in (4096, 8192))
+    small = torch.zeros(32, device="cuda")
+    yield "eager_launch_s", _eager_launch_s(torch, small)
+    yield "graph_launch_s", _graph_launch_s(torch, small)
+    pinned = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    yield "host_to_device_bytes_per_s", 2**28 / _cuda_best_s(torch, lambda: there.copy_(pinned, non_blocking=True))
+    yield "device_to_host_bytes_per_s", 2**28 / _cuda_best_s(torch, lambda: pinned.copy_(there, non_blocking=True))
+
+
+def cuda_torch() -> Any:
+    """torch with a CUDA device, or an error that says what is missing."""
+    try:
+        import torch
+    except ImportError:
+        raise CapacityError("measuring needs torch: install capacity-planner[measure]") from None
+    if not torch.cuda.is_available():
+        raise CapacityError("no CUDA device: torch finds none on this computer; use --device cpu, or a CUDA build")
+    return torch
+
+
+def _cuda_streams(torch: Any, size: int) -> Iterator[tuple[str, float]]:
+    words = torch.randn(size // 4, device="cuda")
+    target = torch.empty_like(words)
+    yield "read_bytes_per_s", max(_cuda_reads(torch, words))
+    yield "copy_bytes_per_s", 2 * size / _cuda_best_s(torch, lambda: target.copy_(words))
+
+
+def _context_bytes(torch: Any) -> float:
+    """Memory of the device that is taken when nothing has been allocated but the context."""
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return float(total - free - torch.cuda.memory_reserved())
+
+
+def _cuda_best_s(torch: Any, run: Callable[[], Any], repeats: int = 10) -> float:
+    """Fastest of several runs between two events on the stream. [s]"""
+    for _ in range(3):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) * 1e-3)
+    return min(times)
+
+
+def _cuda_reads(torch: Any, words: Any) -> Iterator[float]:
+    """Reads that give almost nothing back: sums of rows, a largest value, and a product with a vector."""
+    rows = words.view(-1, 8192)
+    x = torch.randn(8192, device="cuda")
+    out = torch.empty(rows.shape[0], device="cuda")
+    narrow, narrow_x = words.view(torch.bfloat16).view(-1, 8192), x.bfloat16()
+    narrow_out = torch.empty(narrow.shape[0], device="cuda", dtype=torch.bfloat16)
+    runs = (
+        lambda: torch.sum(rows, 1, out=out),
+        lambda: torch.amax(rows, 1, out=out),
+        lambda: torch.mv(rows, x, out=out),
+        lambda: torch.mv(narrow, narrow_x, out=narrow_out),
+    )
+    for run in runs:
+        yield words.nbytes / _cuda_best_s(torch, run)
+
+
+def _cuda_gemm(torch: Any, size: int, kind: Any) -> float:
+    a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
+    out = torch.empty(size, size, device="cuda", dtype=kind)
+    return 2.0 * size**3 / _cuda_best_s(torch, lambda: torch.mm(a, b, out=out))
+
+
+def _eager_launch_s(torch: Any, small: Any) -> float:
+    """Time of one small operator when thousands are issued one after the other."""
+
+    def many() -> None:
+        for _ in range(1000):
+            small.add_(1.0)
+
+    return _cuda_best_s(torch, many, repeats=5) / 1000
+
+
+def _graph_launch_s(torch: Any, small: Any) -> float:
+    """Time of one small kernel inside a graph of a thousand."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(1000):
+            small.add_(1.0)
+    return _cuda_best_s(torch, graph.replay, repeats=5) / 1000

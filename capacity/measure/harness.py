@@ -1,0 +1,212 @@
+"""Runs of the reference decoder on a CPU: checked against the oracle, warmed up, repeated, and recorded."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from capacity.measure import cpu_decoder, cpu_oracle
+from capacity.measure.environment import code_commit, cpu_machine, load_average, now_utc, software
+from capacity.measure.operators import OperatorCount, totals
+from capacity.measure.shape import DecoderShape
+from capacity.specs.measured_run import Counts, Held, MeasuredRun, Quality, RunWorkload
+
+WARMUP_STEPS = 3
+CHECKED_LAYERS = 2  # each kernel and each buffer between them; the rest of the layers repeats them
+LONGEST_CHECKED_CONTEXT = 512
+REPEATS = 25
+LONGEST_SAMPLING_S = 8.0
+TOLERANCE = 5e-6  # fp32 sums of some thousand terms; the weights are exact in all formats
+
+
+def sampled_s(
+    run: Callable[[], Any], *, repeats: int = REPEATS, longest_s: float = LONGEST_SAMPLING_S
+) -> tuple[float, ...]:
+    """Times of single runs after a warm-up: up to ``repeats``, stopped after ``longest_s`` but never under 5. [s]"""
+    for _ in range(WARMUP_STEPS):
+        run()
+    times: list[float] = []
+    while len(times) < repeats and (sum(times) < longest_s or len(times) < 5):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return tuple(times)
+
+
+def workload(shape: DecoderShape, *, batch: int, context_tokens: int = 0, prompt_tokens: int = 0) -> RunWorkload:
+    """The workload of a record: every size of the shape is written out."""
+    return RunWorkload(
+        model=shape.name,
+        shape=asdict(shape),
+        weights=shape.weight_format,
+        kv_cache=shape.kv_format,
+        activations="fp32" if shape.kv_format == "fp32" else shape.wide_format,
+        batch=batch,
+        context_tokens=context_tokens,
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def counts(rows: tuple[OperatorCount, ...]) -> Counts:
+    """Counts of one step from the decoder's own table."""
+    sums = totals(rows)
+    return Counts(
+        weight_bytes=sums.weight_bytes,
+        kv_read_bytes=sums.kv_read_bytes,
+        kv_write_bytes=sums.kv_write_bytes,
+        activation_bytes=sums.activation_bytes,
+        flop=sums.flop,
+        launches=sums.launches,
+    )
+
+
+def cpu_decode_runs(
+    shape: DecoderShape,
+    cases: list[tuple[int, int]],
+    *,
+    threads: int,
+    part: str,
+    repeats: int = REPEATS,
+) -> Iterator[MeasuredRun]:
+    """Decode runs of one shape for pairs of batch and context, on shared random weights."""
+    weights = cpu_decoder.random_weights(shape, seed=0)
+    for batch, context in cases:
+        load = load_average()
+        decoder = cpu_decoder.CpuDecoder(shape, batch, context, threads=threads, weights=weights)
+        quality = check_cpu(shape, batch, min(context, LONGEST_CHECKED_CONTEXT), weights)
+
+        def again(decoder: cpu_decoder.CpuDecoder = decoder) -> None:
+            decoder.step()
+
+        samples = sampled_s(again, repeats=repeats)
+        yield MeasuredRun(
+            kind="decode",
+            source="cpu",
+            created_utc=now_utc(),
+            code_commit=code_commit(),
+            kernel_sha256=cpu_decoder.source_sha256(),
+            machine=cpu_machine(threads, load, part),
+            software=software("cpu_ref", cpu_decoder.compiler_version(), gemm_backend="cpu_ref"),
+            workload=workload(shape, batch=batch, context_tokens=context),
+            counts=counts(decoder.counts()),
+            warmup_steps=WARMUP_STEPS,
+            samples_s=samples,
+            operator_s=decoder.timed_step(),
+            quality=quality,
+        ).sealed()
+
+
+def check_cpu(shape: DecoderShape, batch: int, context: int, weights: cpu_decoder.Weights) -> Quality:
+    """A step of the first layers, with table and head, against the float64 oracle."""
+    first = replace(shape, layers=min(shape.layers, CHECKED_LAYERS))
+    part = replace(weights, layers=weights.layers[: first.layers])
+    decoder = cpu_decoder.CpuDecoder(first, batch, context, weights=part)
+    expected = cpu_oracle.logits(decoder)
+    decoder.step()
+    found = decoder.workspace["logits"].astype(np.float64)
+    error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    same = bool(np.array_equal(np.argmax(found, axis=1), np.argmax(expected, axis=1)))
+    close = same or _near_ties(found, expected)
+    return Quality(
+        relative_error=error if math.isfinite(error) else 1e9,
+        argmax_match=close,
+        tolerance=TOLERANCE,
+    )
+
+
+def _near_ties(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether the tokens chosen differ only where the oracle's two best logits are closer than the rounding."""
+    chosen = np.take_along_axis(expected, np.argmax(found, axis=1)[:, None], axis=1)[:, 0]
+    return bool(np.all(expected.max(axis=1) - chosen < 1e-4 * np.abs(expected).max()))
+
+
+def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int, part: str) -> MeasuredRun:
+    """Weights, cache and activation peak of a prefill of ``batch`` prompts, as arrays and live storages hold them."""
+    import torch
+
+    from capacity.measure.prefill import LiveStorage, Prefill
+
+    load = load_average()
+    model = Prefill(shape, max_tokens=tokens)
+    decoder = cpu_decoder.CpuDecoder(shape, 1, tokens, threads=threads) if shape.kv_format == "fp32" else None
+    prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
+    with LiveStorage() as live:
+        model(prompts)
+    one = decoder.cache_bytes if decoder else shape.cache_bytes(1, tokens)
+    content = 2 * shape.layers * tokens * shape.kv_size * shape.kv_bytes
+    return MeasuredRun(
+        kind="memory",
+        source="cpu",
+        created_utc=now_utc(),
+        code_commit=code_commit(),
+        kernel_sha256=cpu_decoder.source_sha256(),
+        machine=cpu_machine(threads, load, part),
+        software=software("torch", cpu_decoder.compiler_version(), gemm_backend="torch"),
+        workload=workload(shape, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
+        memory=Held(
+            weight_bytes=model.weight_bytes,
+            kv_bytes=batch * content,
+            kv_allocated_bytes=batch * one,
+            activation_peak_bytes=live.peak_bytes,
+            workspace_bytes=decoder.workspace_bytes if decoder else None,
+        ),
+    ).sealed()
+
+
+def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: int, part: str) -> MeasuredRun:
+    """Largest batch of ``tokens`` each that an arena of ``share`` times the weights holds, by bisection."""
+    from capacity.measure.memory_probe import arena_holds, largest_batch
+    from capacity.measure.prefill import Prefill
+
+    load = load_average()
+    model = Prefill(shape, max_tokens=tokens)
+    arena_bytes = int(model.weight_bytes * share)
+    found = largest_batch(lambda n: arena_holds(model, batch=n, tokens=tokens, arena_bytes=arena_bytes))
+    one = shape.cache_bytes(1, tokens)
+    return MeasuredRun(
+        kind="memory",
+        source="cpu",
+        created_utc=now_utc(),
+        code_commit=code_commit(),
+        kernel_sha256=cpu_decoder.source_sha256(),
+        machine=cpu_machine(threads, load, part),
+        software=software("torch", cpu_decoder.compiler_version(), gemm_backend="torch"),
+        workload=workload(shape, batch=max(1, found), context_tokens=tokens, prompt_tokens=tokens),
+        memory=Held(
+            weight_bytes=model.weight_bytes,
+            kv_bytes=2 * shape.layers * tokens * shape.kv_size * shape.kv_bytes * max(1, found),
+            kv_allocated_bytes=one * max(1, found),
+            activation_peak_bytes=0,
+            arena_bytes=arena_bytes,
+            max_batch=found,
+        ),
+    ).sealed()
+
+
+def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int, part: str) -> MeasuredRun:
+    """Time of a prefill in plain torch."""
+    import torch
+
+    from capacity.measure.prefill import Prefill
+
+    load = load_average()
+    torch.set_num_threads(threads)
+    model = Prefill(shape, max_tokens=tokens)
+    prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
+    return MeasuredRun(
+        kind="prefill",
+        source="cpu",
+        created_utc=now_utc(),
+        code_commit=code_commit(),
+        kernel_sha256=cpu_decoder.source_sha256(),
+        machine=cpu_machine(threads, load, part),
+        software=software("torch", cpu_decoder.compiler_version(), gemm_backend="torch"),
+        workload=workload(shape, batch=batch, prompt_tokens=tokens),
+        warmup_steps=WARMUP_STEPS,
+        samples_s=sampled_s(lambda: model(prompts), repeats=9),
+    ).sealed()
