@@ -16,6 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from capacity.catalog_models import load_model as load_model
+from capacity.catalog_models import model_ids as model_ids
 from capacity.errors import SpecError, unknown_name
 from capacity.specs.hardware import HardwareSpec, still_measured
 from capacity.specs.prices import Price

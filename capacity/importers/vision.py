@@ -120,12 +120,14 @@ def _stage(
         "role": "encoder",
         "hidden_size": width,
         "layers": [layer],
-        "before": _before(shape, facts, rule),
+        "before": _before(shape, facts, rule, timm=config.data.get("library") == "timm"),
         "after": _after(config, shape, facts),
     }
 
 
-def _before(shape: Mapping[str, int], facts: Mapping[str, Any], rule: Mapping[str, int]) -> list[dict[str, Any]]:
+def _before(
+    shape: Mapping[str, int], facts: Mapping[str, Any], rule: Mapping[str, int], *, timm: bool
+) -> list[dict[str, Any]]:
     width, extra = shape["width"], rule["extra_tokens"]
     inputs = shape["channels"] * shape["patch"] ** 2 * rule.get("temporal_patch", 1)
     found = [_tensor("patch_embedding", [width, inputs])]
@@ -134,9 +136,12 @@ def _before(shape: Mapping[str, int], facts: Mapping[str, Any], rule: Mapping[st
     if extra:
         found.append(_tensor("class_and_registers", [extra, width], read="never"))
     if facts.get("learned_positions", True):
-        # Registers have no position of their own; the class token does.
+        # Registers have no position of their own; the class token does, but not in timm's models with registers.
         grid = (shape["image"] // shape["patch"]) ** 2
-        found.append(_tensor("positions", [grid + facts["extra_tokens"], width], read="never"))
+        of_class = 0 if timm else facts["extra_tokens"]
+        found.append(_tensor("positions", [grid + of_class, width], read="never"))
+    if facts.get("mask_token") and not timm:
+        found.append(_tensor("mask_token", [width], read="never"))
     if facts["pre_norm"]:
         found.append(_tensor("pre_norm", [2 * width], part="norm"))
     return found

@@ -91,7 +91,8 @@ class Config:
             return given
         name = _first(keys)
         default = self.defaults.get(name)
-        if default is not None and name not in self.assumed:
+        off = default is False and "tie" not in name  # a switch that a file does not name is off
+        if default is not None and not off and name not in self.assumed:
             self.assumed.append(name)
             shown = str(default).lower() if isinstance(default, bool) else default
             self.notes.append(f"{name} is absent: assumed {shown}, the default of type {self.kind}")
