@@ -1,0 +1,172 @@
+"""The control study: periods met and missed, effects as differences of cases, and nonsense refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from capacity.catalog import load_hardware
+from capacity.catalog_world import load_world_model
+from capacity.errors import CapacityError
+from capacity.specs.deployment import Deployment
+from capacity.studies.control import Speculation, control
+
+NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
+RTX_4090 = "nvidia-rtx-4090-24gb"
+ORIN = "nvidia-jetson-agx-orin-64gb"
+
+
+def plan(model="pi0", part=RTX_4090, **options):
+    settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
+    deploy = settings.pop("deploy", None)
+    world = load_world_model(model) if isinstance(model, str) else model
+    return control(world, load_hardware(part), deploy, **settings)
+
+
+def test_pi0_at_50_hz_is_met_by_chunks_and_not_by_waiting():
+    assert plan(schedule="asynchronous", executed_actions=25).met
+    assert not plan(schedule="chunked").met
+
+
+def test_four_rates_of_one_decision_have_their_own_names():
+    found = plan(schedule="chunked", executed_actions=50)
+    latency = found.judged.latency_s
+
+    assert found.replan_per_s == pytest.approx(1 / latency)
+    assert found.action_throughput_per_s == pytest.approx(50 / latency)
+    assert found.control_per_s == pytest.approx(50 / (latency + 1.0))
+    assert found.reaction_s == pytest.approx(latency + 1.0)
+
+
+def test_times_outside_the_model_add_to_the_latency():
+    bare = plan()
+    full = plan(sensing_s=0.010, preprocessing_s=0.004, network_s=0.013)
+
+    assert full.judged.latency_s - bare.judged.latency_s == pytest.approx(0.027)
+    assert bare.judged.margin_s - full.judged.margin_s == pytest.approx(0.027)
+
+
+def test_jitter_moves_the_margin_and_the_miss_rate():
+    calm, rough = plan(p99_over_p50=1.0), plan(p99_over_p50=2.0)
+
+    assert rough.judged.late_s == pytest.approx(2 * calm.judged.late_s)
+    assert calm.judged.miss_rate == 0.0
+    assert plan(period_s=0.001, p99_over_p50=1.1).judged.miss_rate > 0.5
+
+
+def test_each_change_is_the_difference_of_two_computed_cases():
+    found = plan("chapter-robot", period_s=0.02, parts=[load_hardware("nvidia-h100-sxm5-80gb")])
+    change = next(item for item in found.changes if item.kind == "part")
+    other = plan("chapter-robot", part="nvidia-h100-sxm5-80gb", period_s=0.02)
+
+    assert change.latency_s == pytest.approx(other.judged.latency_s)
+    assert change.saved_s == pytest.approx(found.judged.latency_s - other.judged.latency_s)
+    narrow = next(item for item in found.changes if item.what == "weights in int8")
+    int8 = plan("chapter-robot", period_s=0.02, deploy=Deployment(weights="int8", activations="int8"))
+    assert narrow.latency_s == pytest.approx(int8.judged.latency_s)
+
+
+def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
+    parts = [load_hardware("nvidia-h100-sxm5-80gb")]
+    waiting = plan(schedule="chunked", parts=parts)
+
+    assert waiting.cheapest.kind == "schedule"
+    base = plan("chapter-robot", period_s=10.0).judged.latency_s
+    cheap = plan("chapter-robot", period_s=0.95 * base, parts=parts)
+    assert not cheap.met
+    assert cheap.cheapest.kind == "format"
+    assert cheap.cheapest.latency_s <= 0.95 * base
+
+
+def test_a_period_that_is_met_needs_no_change():
+    assert plan().cheapest is None
+
+
+def test_speculation_with_a_perfect_free_draft_divides_the_passes():
+    found = plan("chapter-robot", period_s=0.02, draft=Speculation(tokens=5, acceptance=1.0, draft_cost=0.0))
+    change = next(item for item in found.changes if item.kind == "speculation")
+    decode = found.decision.phase("decode")
+
+    # 19 steps become 4 verifications of 6 tokens: at most 15 of 19 parts of decode are saved.
+    assert 0.6 * decode.value_s < change.saved_s <= 15 / 19 * decode.value_s * 1.001
+
+
+def test_memory_already_taken_can_make_the_answer_no():
+    found = plan(taken_bytes=20 * 2**30)
+
+    assert not found.judged.fits
+    assert not found.met
+    assert found.binds == "memory"
+
+
+def test_a_power_mode_that_nobody_described_says_so():
+    found = plan(part=ORIN, power_mode="30W")
+
+    assert any("30W" in text for text in found.assumed)
+    with pytest.raises(CapacityError, match="power mode"):
+        plan(part=ORIN, power_mode="31W")
+
+
+def test_robots_without_batching_are_whole_decisions_in_a_replan_interval():
+    found = plan(schedule="asynchronous", executed_actions=25)
+
+    assert found.robots_unbatched == int(0.5 / found.decision.best_s)
+    assert found.robots_batched >= 1
+
+
+def test_defaults_that_nobody_chose_are_echoed():
+    found = control(
+        load_world_model("pi0"),
+        load_hardware(RTX_4090),
+        period_s=0.02,
+        sensing_s=0.01,
+        preprocessing_s=0.0,
+        network_s=0.0,
+    )
+
+    assert "executed_actions = 25" in found.assumed
+    assert "schedule = asynchronous" in found.assumed
+    assert any(text.startswith("p99_over_p50") for text in found.assumed)
+
+
+def test_a_plan_prints_and_becomes_json():
+    found = plan()
+
+    assert "period met" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["judged"]["met"] is True
+
+
+@pytest.mark.parametrize("missing", ["period_s", "sensing_s", "preprocessing_s", "network_s"])
+def test_a_missing_time_is_refused_by_name(missing):
+    with pytest.raises(CapacityError, match=f"{missing} is missing"):
+        plan(**{missing: None})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"period_s": -0.02}, "period_s"),
+        ({"network_s": float("nan")}, "network_s"),
+        ({"executed_actions": 51}, "more than the chunk"),
+        ({"executed_actions": 0}, "whole number"),
+        ({"launch_mode": "warp"}, "unknown launch mode"),
+        ({"schedule": "never"}, "schedule"),
+        ({"percentile": 100.0}, "percentile"),
+        ({"p99_over_p50": 0.5}, "p99_over_p50"),
+        ({"taken_bytes": -1}, "taken_bytes"),
+        ({"robots": 0}, "robots"),
+        ({"draft": Speculation(5, 0.8, 0.05)}, "nothing to speculate"),
+    ],
+)
+def test_nonsense_is_refused(options, message):
+    with pytest.raises(CapacityError, match=message):
+        plan(**options)
+
+
+@pytest.mark.parametrize(
+    "change", [{"head.steps": 0}, {"head.chunk_actions": 0}, {"views": 0}, {"head.kind": "psychic"}]
+)
+def test_a_world_model_without_steps_views_or_a_known_head_is_refused(change):
+    with pytest.raises(CapacityError, match="pi0"):
+        load_world_model("pi0").replace(**change)
