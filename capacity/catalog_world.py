@@ -1,4 +1,4 @@
-"""World model by shipped id, path or table."""
+"""World model by shipped id, path, table or outside configuration."""
 
 from __future__ import annotations
 
@@ -11,28 +11,48 @@ from pathlib import Path
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
+from capacity.importers.json_file import read_object
+from capacity.importers.world import import_world_model, policy_changes
 from capacity.specs.world import WorldModelSpec
 
 _LARGEST_FILE_BYTES = 8_000_000
 
 
-def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any]) -> WorldModelSpec:
-    """The world model called ``source``, or the one in a JSON file or table.
+def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> WorldModelSpec:
+    """The world model of a shipped id, or the one in a file, folder or table.
+
+    A file or table is a world model of this package, or a configuration from outside: OpenVLA, a LeRobot policy,
+    DreamerV3 (``configs.yaml``, with the size at the end of ``name``), SigLIP, CLIP, DINOv2 or V-JEPA 2.
 
     Raises
     ------
     SpecError
-        If there is none of that name, or the file is not a world model.
+        If there is none of that name, or the file describes no world model.
     """
     if isinstance(source, Mapping):
-        return WorldModelSpec.parse(source, where=str(source.get("name", "world model")))
-    name = os.fspath(source)
-    if name in world_model_ids():
-        return _shipped(name)
-    path = Path(name)
-    if path.suffix == ".json" or path.exists():
-        return WorldModelSpec.parse(_read(path), where=name)
-    raise SpecError(unknown_name("world model", name, world_model_ids()))
+        own = name or str(source.get("name", source.get("type", "world model")))
+        return _from_table(source, own, where=own)
+    asked = os.fspath(source)
+    if asked in world_model_ids():
+        return _shipped(asked)
+    path = Path(asked)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.suffix in (".json", ".yaml", ".yml") or path.exists():
+        return _from_table(_read(path), name or path.resolve().parent.name, where=str(path))
+    raise SpecError(unknown_name("world model", asked, world_model_ids()))
+
+
+def _from_table(table: Mapping[str, Any], name: str, where: str) -> WorldModelSpec:
+    if "model" in table and "head" in table:
+        return WorldModelSpec.parse(table, where=where)
+    if "type" not in table:
+        return import_world_model(table, name, where)
+    base, changes, notes = policy_changes(table, where)
+    shipped = _shipped(base)
+    table = shipped.replace(**changes).model_dump()
+    told = (*shipped.notes, *notes, f"what is not in the configuration is that of {base}")
+    return WorldModelSpec.parse({**table, "name": name, "notes": told, "assumed": shipped.assumed}, where)
 
 
 @cache
@@ -48,13 +68,19 @@ def _shipped(name: str) -> WorldModelSpec:
     return WorldModelSpec.parse(json.loads(text), where=name)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> Mapping[str, Any]:
+    if path.suffix not in (".yaml", ".yml"):
+        return read_object(path, _LARGEST_FILE_BYTES)
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise SpecError(f"{path}: reading YAML needs pyyaml; install it, or give the content as a table") from None
     try:
         if path.stat().st_size > _LARGEST_FILE_BYTES:
             raise SpecError(f"{path}: larger than {_LARGEST_FILE_BYTES:,} bytes, not a world model")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise SpecError(f"{path}: not a readable JSON file ({error.__class__.__name__})") from None
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        raise SpecError(f"{path}: not a readable YAML file ({error.__class__.__name__})") from None
     if not isinstance(data, dict):
-        raise SpecError(f"{path}: a world model is a JSON object")
+        raise SpecError(f"{path}: a configuration is a table")
     return data
