@@ -17,10 +17,11 @@ def operator_s(
     flop_per_s: ArrayLike,
     memory_efficiency: ArrayLike,
     flop_efficiency: ArrayLike,
+    overlap: float | None = None,
 ) -> Any:
-    r"""Time of one operator: the slower of memory and arithmetic, perfectly overlapped.
+    r"""Time of one operator: the slower of memory and arithmetic, or their p-norm where they overlap only in part.
 
-    .. math:: t = \max(M / (e_m B), F / (e_f P))
+    .. math:: t = \left( (M / (e_m B))^p + (F / (e_f P))^p \right)^{1/p}
 
     Parameters
     ----------
@@ -36,6 +37,9 @@ def operator_s(
         Share of B that this operator reaches, e_m; 1 for a bound. [1]
     flop_efficiency : array_like
         Share of P that this operator reaches, e_f; 1 for a bound. [1]
+    overlap : float or None
+        Exponent p: 1 where memory and arithmetic take turns, None (the limit, their maximum) where they overlap
+        perfectly, as in a bound. [1]
 
     Returns
     -------
@@ -47,10 +51,15 @@ def operator_s(
     >>> operator_s([16e9, 16e9], [16e9, 16e12], bytes_per_s=4e12, flop_per_s=1e15,
     ...            memory_efficiency=1, flop_efficiency=1)
     array([0.004, 0.016])
+    >>> float(operator_s(16e9, 16e12, bytes_per_s=4e12, flop_per_s=1e15, memory_efficiency=1, flop_efficiency=1,
+    ...                  overlap=1))
+    0.02
     """
     memory = np.multiply(moved_bytes, 1.0 / np.multiply(memory_efficiency, bytes_per_s))
     arithmetic = np.multiply(flop, 1.0 / np.multiply(flop_efficiency, flop_per_s))
-    return np.maximum(memory, arithmetic)
+    if overlap is None:
+        return np.maximum(memory, arithmetic)
+    return (memory**overlap + arithmetic**overlap) ** (1.0 / overlap)
 
 
 def step_s(
