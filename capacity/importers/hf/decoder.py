@@ -17,9 +17,12 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
     hidden = config.count(keys.hidden)
     layers = config.count(keys.layers, most=MOST_LAYERS)
     vocabulary = config.count(keys.vocabulary)
-    positions = config.optional_count(keys.positions) if keys.positions else None
+    positions = _positions(config, facts)
     for key, allowed in facts.only.items():
         _check_only(config, key, allowed)
+    for key in facts.all_ones:
+        if any(one != 1 for one in config.counts(key) or ()):
+            raise config.fault(key, f"is supported for type {config.kind} only as a list of ones")
     for key, meaning in facts.uncounted.items():
         _note_uncounted(config, key, meaning)
     norms = layer_norms(config, facts)
@@ -32,6 +35,17 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
         after=_after(config, facts, hidden, vocabulary, norms),
     )
     return stage, vocabulary, positions
+
+
+def _positions(config: Config, facts: TypeFacts) -> int | None:
+    """What the file says; a class default is taken only where a table of positions has that size."""
+    keys = facts.keys.positions
+    if not keys:
+        return None
+    if config.has(keys) or facts.embedding.learned_positions:
+        return config.count(keys)
+    config.notes.append(f"{keys[0]} is absent: any context length is let through")
+    return None
 
 
 def layer_norms(config: Config, facts: TypeFacts) -> Norms:
@@ -71,8 +85,14 @@ def _before(
     if width != hidden:
         found.append(Tensor(name="project_in", shape=(hidden, width), part="mlp"))
     if embedding.learned_positions:
-        rows = (positions or config.count(facts.keys.positions)) + embedding.position_offset
-        found.append(Tensor(name="positions", shape=(rows, hidden), part="embedding", read="rows"))
+        found.append(
+            Tensor(
+                name="positions",
+                shape=((positions or 0) + embedding.position_offset, hidden),
+                part="embedding",
+                read="rows",
+            )
+        )
     if embedding.norm:
         found.append(Tensor(name="embedding_norm", shape=(2 * hidden,), part="norm"))
     return tuple(found)

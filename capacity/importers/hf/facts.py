@@ -100,7 +100,8 @@ class EmbeddingFacts(Spec):
 
 
 class TypeFacts(Spec):
-    """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported."""
+    """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported,
+    ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds beside the model."""
 
     model_type: str
     source: str
@@ -112,6 +113,7 @@ class TypeFacts(Spec):
     experts: ExpertFacts | None = None
     embedding: EmbeddingFacts = EmbeddingFacts()
     only: FrozenMapping[str, tuple[Any, ...]] = FrozenMapping()
+    all_ones: tuple[str, ...] = ()
     uncounted: FrozenMapping[str, str] = FrozenMapping()
     harmless: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
