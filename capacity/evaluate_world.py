@@ -257,7 +257,7 @@ def held_bytes(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> dict
     model = world.model
     held: dict[str, int] = {}
     for piece in pieces(model, deploy):
-        if piece.module.stored:
+        if piece.module.stored and world.on_device(piece.module.stage, piece.module.name):
             name = f"weights: {piece.module.stage}"
             held[name] = held.get(name, 0) + piece.total_bytes
     context = world.prompt_tokens + world.answer_tokens
@@ -271,7 +271,7 @@ def held_bytes(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> dict
 
 
 def _image_tokens(world: WorldModelSpec, encoder: Encoder) -> int:
-    return world.views * -(-world.frames // encoder.tokens.temporal_patch) * encoder.tokens.encoder_tokens
+    return world.views * encoder.tokens.sequences(world.frames) * encoder.tokens.encoder_tokens
 
 
 def merged_notes(*groups: Sequence[Any]) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ class Resident(Spec):
 class WorldModelSpec(Spec):
     """Stages of ``model`` by role. ``views`` images of ``frames`` frames each enter a decision with
     ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers; ``detokenizer`` makes pixels of
-    what comes out."""
+    what comes out. ``offloaded`` names stages, or tensors as ``stage.tensor``, that lie in host memory."""
 
     name: str
     model: ModelSpec
@@ -139,6 +139,7 @@ class WorldModelSpec(Spec):
     head: Head
     detokenizer: Encoder | None = None
     residents: tuple[Resident, ...] = ()
+    offloaded: tuple[str, ...] = ()
     runs_in: FormatName = "bf16"
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
@@ -147,6 +148,10 @@ class WorldModelSpec(Spec):
     def stage(self, name: str) -> Stage:
         """The stage called ``name``."""
         return next(stage for stage in self.model.stages if stage.name == name)
+
+    def on_device(self, stage: str, tensor: str) -> bool:
+        """Whether a tensor of a stage lies in device memory between phases."""
+        return stage not in self.offloaded and f"{stage}.{tensor}" not in self.offloaded
 
     @property
     def image_tokens(self) -> int:
@@ -180,6 +185,18 @@ class WorldModelSpec(Spec):
                 raise ValueError(f"no stage {name!r} in {self.model.name}; it has {', '.join(sorted(known))}")
         if self.core is None and self.head.kind in ("autoregressive", "parallel"):
             raise ValueError(f"a {self.head.kind} head needs a core stage")
+        return self
+
+    @model_validator(mode="after")
+    def offloaded_parts_exist(self) -> Self:
+        known = {stage.name: stage for stage in self.model.stages}
+        for name in self.offloaded:
+            stage, _, tensor = name.partition(".")
+            found = known.get(name) or known.get(stage)
+            outside = {item.name for item in (*found.before, *found.after)} if found else set()
+            if found is None or (tensor and name not in known and tensor not in outside):
+                parts = ", ".join(sorted(known))
+                raise ValueError(f"offloaded: no stage or tensor {name!r} in {self.model.name}; stages: {parts}")
         return self
 
     @model_validator(mode="after")

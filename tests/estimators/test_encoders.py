@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from capacity.catalog_world import load_world_model
@@ -131,7 +133,7 @@ def test_dreamer_convolutions_equal_the_operator_count():
 
     def network():
         layers, channels = [], [3, 128, 192, 256, 256]
-        for before, after in zip(channels, channels[1:], strict=False):
+        for before, after in pairwise(channels):
             layers += [nn.Conv2d(before, after, 5, padding=2), nn.MaxPool2d(2), nn.SiLU()]
         return nn.Sequential(*layers)
 
