@@ -15,7 +15,7 @@ import capacity.estimators
 UNIT = re.compile(r"\[[^\]]+\]\.?(\s|$)")
 PARAMETER = re.compile(r"^(\w+(?:, \w+)*) :")
 # Words for things that are no quantity: specs, names, rules.
-NOT_A_QUANTITY = re.compile(r": (str|bool|tuple of str|\w*Spec|Deployment|Mapping|dict|callable)")
+NOT_A_QUANTITY = re.compile(r": (str|bool|tuple of str|\w*Spec|Encoder|Deployment|Mapping|dict|callable)")
 
 
 def public_functions():
