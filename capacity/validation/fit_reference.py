@@ -2,7 +2,8 @@
 
 On a processor memory and arithmetic of the decoder take turns (overlap 1), so the law is linear in its unknowns:
 seconds per byte and per FLOP of matrices and of attention, and seconds per launch. Each run weighs the same
-relative to its time. No constant may be negative; the subset of non-zero ones with the least error wins.
+relative to its time. No rate may be better than its ceiling; the subset of those that are worse with the least error
+wins.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from capacity.catalog import load_hardware
+from capacity.errors import CapacityError
 from capacity.estimators import work
 from capacity.specs.calibration import Calibration, HoldOutError, Scope
 from capacity.specs.hardware import HardwareSpec
@@ -49,7 +51,8 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
     chosen = {ordered[0], ordered[-1]}
     hardware = load_hardware(part)
     fitted, held = [r for r in mine if _model(r) in chosen], [r for r in mine if _model(r) not in chosen]
-    rates = least_squares(np.array([terms(r) for r in fitted]), np.array([r.median_s for r in fitted]))
+    quantities, seconds = np.array([terms(r) for r in fitted]), np.array([r.median_s for r in fitted])
+    rates = least_squares(quantities, seconds, least=_ceilings(hardware))
     pairs = [_pair(r, rates) for r in held]
     within = summarise([_pair(r, rates) for r in fitted]).worst
     band = max(NARROWEST_BAND, within)
@@ -76,7 +79,16 @@ def _format(run: MeasuredRun) -> str:
 
 
 def _peak(hardware: HardwareSpec) -> float:
-    return hardware.peak("fp32") or 1.0
+    peak = hardware.peak("fp32")
+    if peak is None:
+        raise CapacityError(f"{hardware.name} has no fp32 path, in which this decoder computes")
+    return peak
+
+
+def _ceilings(hardware: HardwareSpec) -> list[float]:
+    """Least seconds of a byte, a FLOP and a launch, in the order of `TERMS`."""
+    byte_s, flop_s = 1.0 / hardware.memory.bytes_per_s, 1.0 / _peak(hardware)
+    return [byte_s, flop_s, byte_s, flop_s, 0.0]
 
 
 def terms(run: MeasuredRun) -> list[float]:
@@ -93,28 +105,29 @@ def terms(run: MeasuredRun) -> list[float]:
     return found
 
 
-def least_squares(quantities: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Rates that are not negative and have the least relative squared error: every subset of terms is tried.
+def least_squares(quantities: np.ndarray, seconds: np.ndarray, *, least: Sequence[float]) -> np.ndarray:
+    """Rates of at least ``least`` with the least relative squared error: every subset that is above is tried.
 
-    >>> least_squares(np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]), np.array([3.0, 8.0, 11.0])).round(6).tolist()
+    >>> rows, times = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]), np.array([3.0, 8.0, 11.0])
+    >>> least_squares(rows, times, least=[0.0, 1.0]).round(6).tolist()
     [3.0, 4.0]
     """
-    relative = quantities / seconds[:, None]
-    best, rates = np.inf, np.zeros(quantities.shape[1])
-    for size in range(1, quantities.shape[1] + 1):
-        for columns in combinations(range(quantities.shape[1]), size):
-            solved, *_ = np.linalg.lstsq(relative[:, columns], np.ones(len(seconds)), rcond=None)
-            error = float(np.sum((relative[:, columns] @ solved - 1) ** 2))
+    relative, floor = quantities / seconds[:, None], np.array(least)
+    rest = 1.0 - relative @ floor
+    best, extra = float(rest @ rest), np.zeros(len(floor))
+    for size in range(1, len(floor) + 1):
+        for columns in combinations(range(len(floor)), size):
+            solved, *_ = np.linalg.lstsq(relative[:, columns], rest, rcond=None)
+            error = float(np.sum((relative[:, columns] @ solved - rest) ** 2))
             if np.all(solved > 0) and error < best * (1 - 1e-9):
-                best, rates = error, np.zeros(quantities.shape[1])
-                rates[list(columns)] = solved
-    return rates
+                best, extra = error, np.zeros(len(floor))
+                extra[list(columns)] = solved
+    return floor + extra
 
 
 def _efficiencies(matrix: float, attention: float, ceiling: float) -> dict[str, float]:
-    """Shares of a ceiling for matrices and attention; a term that fell out costs nothing and is left at 1."""
-    found = {"default": matrix, "attention": attention}
-    return {name: min(1.0, 1.0 / (rate * ceiling)) if rate > 0 else 1.0 for name, rate in found.items()}
+    """Shares of a ceiling for matrices and for attention."""
+    return {"default": min(1.0, 1.0 / (matrix * ceiling)), "attention": min(1.0, 1.0 / (attention * ceiling))}
 
 
 def _pair(run: MeasuredRun, rates: np.ndarray) -> Pair:
