@@ -14,7 +14,7 @@ from capacity.specs.world import WorldModelSpec
 from capacity.units import format_bytes, format_seconds
 from capacity.validation.compare import Errors, Pair, by_group, share_within, summarise
 from capacity.validation.fit_world import MODES, hold_out
-from capacity.validation.world_rows import Case, deployment_of, names, read_cases, read_rows
+from capacity.validation.world_rows import Case, deployment_of, model_id, names, read_cases, read_rows
 
 TARGET_MEDIAN, TARGET_WITHIN, WITHIN = 0.25, 0.65, 0.25
 TARGET_MODES = ("graph", "tuned")
@@ -157,7 +157,7 @@ def _pair(case: Case) -> Pair:
         measured=case.measured_s,
         low=None if found.low_s is None else known + found.low_s,
         high=None if found.high_s is None else known + found.high_s,
-        bound=known + found.bound_s,
+        bound=known + decide(case.least, case.hardware, case.deploy).bound_s,
         group=case.source,
         note=case.mode,
     )
@@ -166,7 +166,7 @@ def _pair(case: Case) -> Pair:
 def _exceeded(cases: Sequence[Case]) -> list[Exceeded]:
     found = []
     for case in cases:
-        bound = decide(case.timed, case.hardware, case.deploy).bound_s
+        bound = decide(case.least, case.hardware, case.deploy).bound_s
         if bound > case.measured_s:
             causes = [item["cause"] for item in names()["exceptions"] if item["pattern"] in case.note]
             found.append(Exceeded(case.case_id, bound, case.measured_s, causes[0] if causes else ""))
@@ -203,20 +203,36 @@ def _memory_rows(rows: Sequence[dict[str, str]]) -> list[MemoryRow]:
     known = names()
     found = []
     for row in rows:
-        model = known["models"].get(row["model"].strip().lower())
+        model = model_id(row["model"])
         if model is None or row["component"] != "memory" or row["metric"] not in known["memory"]["metrics"]:
             continue
-        measured = float(row["value"]) * {"GB": 1e9, "GiB": 2**30, "MiB": 2**20}[row["unit"]]
-        predicted = _memory_of(row, load_world_model(model))
+        measured = _bytes_of(row)
+        words = _format_words(row)
+        if measured is None or words not in known["precisions"]:
+            continue
+        predicted = _memory_of(row, load_world_model(model), words)
         pair = Pair(row["case_id"], "B", float(predicted), measured, group=row["source"])
         within = pair.error <= known["memory"]["tolerance"]
         found.append(MemoryRow(pair, within, measured - predicted, "" if within else _memory_cause(row)))
     return found
 
 
-def _memory_of(row: dict[str, str], world: WorldModelSpec) -> int:
+def _bytes_of(row: dict[str, str]) -> float | None:
+    factor = {"GB": 1e9, "GiB": 2**30, "MiB": 2**20, "MB": 1e6}.get(row["unit"])
+    try:
+        value = float(row["value"])
+    except ValueError:
+        return None
+    return value * factor if factor and value > 0 else None
+
+
+def _format_words(row: dict[str, str]) -> str:
+    formats = names()["memory"]["formats"]
+    return str(next((word for runtime, word in formats.items() if runtime in row["runtime"]), row["precision"]))
+
+
+def _memory_of(row: dict[str, str], world: WorldModelSpec, words: str) -> int:
     known = names()["memory"]
-    words = next((word for runtime, word in known["formats"].items() if runtime in row["runtime"]), row["precision"])
     held = held_bytes(world, deployment_of(row, world, names()["precisions"][words]), batch=1)
     moved_out: list[str] = next(
         (parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), []

@@ -29,7 +29,10 @@ _PREPROCESSING = re.compile(r"\bdata (\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True)
 class Case:
-    """One row that can be judged. ``preprocessing_s`` is what the row itself says and is an input, not estimated."""
+    """One row that can be judged. ``preprocessing_s`` is what the row itself says and is an input, not estimated.
+
+    ``least`` are the phases for the bound: a row that does not say how many views may have had one.
+    """
 
     case_id: str
     world: WorldModelSpec
@@ -37,6 +40,7 @@ class Case:
     deploy: Deployment
     modes: Mapping[str, str]
     timed: tuple[Phase, ...]
+    least: tuple[Phase, ...]
     measured_s: float
     preprocessing_s: float
     format_stated: bool
@@ -97,8 +101,8 @@ def read_cases(rows: list[dict[str, str]]) -> tuple[list[Case], dict[str, list[s
 
 def _case(row: Row) -> Case | str:
     known = names()
-    model = known["models"].get(row["model"].strip().lower())
-    part = known["hardware"].get(row["hardware"].strip())
+    model = model_id(row["model"])
+    part = _looked_up(known["hardware"], row["hardware"])
     wanted = known["components"].get(row["component"])
     runtime = next((item for item in known["runtimes"] if item["pattern"].lower() in row["runtime"].lower()), None)
     formats = known["precisions"].get(row["precision"])
@@ -110,11 +114,14 @@ def _case(row: Row) -> Case | str:
         unread = {"part": part, "component": wanted, "launch mode": runtime, "number format": formats}
         return f"{next(name for name, value in unread.items() if value is None)} not known"
     measured = _measured_s(row)
-    if measured is None or _number(row, "batch", 1) != 1:
-        return "value or batch not readable"
+    if measured is None:
+        return "value not readable"
     world = _adapted(load_world_model(model), row)
     if world is None:
         return "images of another size"
+    unsure = "all" in wanted and "head.tokens_per_action" in load_world_model(model).assumed
+    if unsure and _number(row, "action_tokens", None) is None:
+        return "length of the answer not stated"
     return _built(row, world, load_hardware(part), runtime, formats, wanted, measured)
 
 
@@ -130,12 +137,11 @@ def _built(
     deploy = deployment_of(row, world, formats)
     if hardware.peak(deploy.activations) is None:
         return "part has no path for the format"
-    found = phases(world, deploy, batch=1)
-    timed = [phase for phase in found if "all" in wanted or phase.name in wanted]
-    if row["component"] in names()["single_pass"]["components"]:
-        timed = [Phase(phase.name, 1, phase.done, phase.layers) for phase in timed]
+    batch = _number(row, "batch", 1) or 1
+    timed = _timed(row, phases(world, deploy, batch=batch), wanted)
     if not timed:
         return "component not in this model"
+    fewest = world if _number(row, "views", None) or not world.encoders else world.replace(views=1)
     said = _PREPROCESSING.search(row.get("note", ""))
     return Case(
         case_id=row["case_id"],
@@ -143,7 +149,8 @@ def _built(
         hardware=hardware,
         deploy=deploy,
         modes={"default": runtime["mode"], **runtime.get("phases", {})},
-        timed=tuple(timed),
+        timed=timed,
+        least=_timed(row, phases(fewest, deploy, batch=batch), wanted),
         measured_s=measured_s,
         preprocessing_s=float(said[1]) * 1e-3 if said and "all" in wanted else 0.0,
         format_stated=bool(formats["stated"]),
@@ -151,6 +158,28 @@ def _built(
         configuration=_configuration(row, world, hardware, runtime["mode"]),
         note=row.get("note", ""),
     )
+
+
+def _timed(row: Row, found: tuple[Phase, ...], wanted: list[str]) -> tuple[Phase, ...]:
+    timed = [phase for phase in found if "all" in wanted or phase.name in wanted]
+    if row["component"] in names()["single_pass"]["components"]:
+        timed = [Phase(phase.name, 1, phase.done, phase.layers) for phase in timed]
+    return tuple(timed)
+
+
+def model_id(label: str) -> str | None:
+    """The shipped world model that a row's label means, or None."""
+    bare = re.split(r"\s[+(]", label.strip())[0]
+    return _looked_up(names()["models"], bare)
+
+
+def _looked_up(table: Mapping[str, str], label: str) -> str | None:
+    plain = {_plain(key): value for key, value in table.items()}
+    return plain.get(_plain(label))
+
+
+def _plain(label: str) -> str:
+    return re.sub(r"[\s_]+", "-", label.strip().lower())
 
 
 def _configuration(row: Row, world: WorldModelSpec, hardware: HardwareSpec, mode: str) -> str:
@@ -167,7 +196,7 @@ def _measured_s(row: Row) -> float | None:
         return None
     if not value > 0:
         return None
-    if row["unit"] == "Hz":
+    if row["unit"] in ("Hz", "fps"):
         return 1.0 / value
     return value * _SECONDS[row["unit"]] if row["unit"] in _SECONDS else None
 

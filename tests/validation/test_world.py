@@ -151,6 +151,25 @@ def test_views_and_steps_of_a_row_are_used(table):
     assert few < three
 
 
+def test_a_row_that_does_not_say_its_views_gets_the_bound_of_one(table):
+    unsaid, one = (validate(table(pi0(views=views))).pairs[0].bound for views in ("", 1))
+
+    assert unsaid == one
+
+
+def test_an_answer_of_unknown_length_is_not_judged(table):
+    row = pi0(model="pi0-FAST")
+
+    assert validate(table(row)).unjudged == {"length of the answer not stated": ("x",)}
+    assert validate(table(row | {"action_tokens": 50})).pairs
+
+
+def test_spelling_of_model_and_part_does_not_matter(table):
+    found = validate(table(pi0(model="GR00T_N1_7 (finetuned)", hardware="rtx 4090", views=1)))
+
+    assert len(found.pairs) == 1
+
+
 def test_a_table_without_the_columns_is_refused(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("a,b\n1,2\n", encoding="utf-8")
@@ -163,7 +182,7 @@ def test_a_table_without_the_columns_is_refused(tmp_path):
 def test_values_that_are_no_times_are_not_judged(table):
     found = validate(table(pi0(value="4-7"), pi0(case_id="y", value=-3), pi0(case_id="z", value=1)))
 
-    assert found.unjudged["value or batch not readable"] == ("x", "y")
+    assert found.unjudged["value not readable"] == ("x", "y")
 
 
 def test_errors_of_a_mode_are_those_of_its_held_out_rows(shipped):
