@@ -65,7 +65,6 @@ class FeedForwardFacts(Spec):
     gated: bool = True
     bias: Switch = False
     multiple: Count | None = None
-    multiple_key: str = ""
     divisor: Count = 1
 
 

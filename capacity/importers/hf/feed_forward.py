@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity.importers.hf.config import Config
-from capacity.importers.hf.facts import ExpertFacts, FeedForwardFacts, TypeFacts
+from capacity.importers.hf.facts import ExpertFacts, TypeFacts
 from capacity.specs.model import Dense, Experts, FeedForward
 
 
@@ -18,6 +18,7 @@ def feed_forwards(config: Config, facts: TypeFacts, layers: int) -> list[FeedFor
     routed = _experts(config, experts) if any(sparse) else None
     plain = None if all(sparse) else _dense(config, facts, experts.dense_width or facts.keys.intermediate)
     config.given(facts.keys.intermediate)
+    config.given(experts.dense_width)
     return [found for one in sparse if (found := routed if one else plain) is not None]
 
 
@@ -25,21 +26,15 @@ def _dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:
     table = facts.feed_forward
     width = config.optional_count(keys) if keys else None
     if width is None:
-        width = _multiple(config, table, keys) * config.count(facts.keys.hidden)
+        if table.multiple is None:
+            raise config.fault(keys, "is missing, and its type has no default for it")
+        width = table.multiple * config.count(facts.keys.hidden)
     if width % table.divisor:
         raise config.fault(keys, f"= {width} must be a multiple of {table.divisor}: the file counts gate and up")
     return Dense.parse(
         {"intermediate_size": width // table.divisor, "gated": table.gated, "bias": config.switch(table.bias)},
         config.where,
     )
-
-
-def _multiple(config: Config, facts: FeedForwardFacts, keys: tuple[str, ...]) -> int:
-    if facts.multiple_key:
-        return config.count(facts.multiple_key)
-    if facts.multiple is None:
-        raise config.fault(keys, "is missing, and its type has no default for it")
-    return facts.multiple
 
 
 def _experts(config: Config, facts: ExpertFacts) -> Experts:

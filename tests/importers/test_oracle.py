@@ -1,0 +1,102 @@
+"""Every model of the oracle is counted to the integer and its cache to the byte, or its type is refused by name."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from capacity.errors import SpecError
+from capacity.estimators.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
+from capacity.importers.hf.facts import model_types
+from capacity.importers.huggingface import import_model
+from capacity.specs.deployment import Deployment
+
+DATA = Path(__file__).parent.parent / "data"
+BF16 = Deployment(weights="bf16")
+FIRST_TYPES = {
+    "llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma3_text", "gpt_oss", "deepseek_v3", "kimi_k2",
+}  # fmt: skip
+DENSE_AND_EXPERT_TYPES = FIRST_TYPES | {
+    "qwen2_moe", "qwen3_moe", "gemma", "gemma2", "phi", "phi3", "phimoe", "falcon", "gpt_neox", "gptj", "gpt2", "opt",
+    "bloom", "mpt", "starcoder2", "stablelm", "olmo", "olmo2", "olmo3", "olmoe", "cohere", "dbrx", "granite",
+    "granitemoe", "glm4", "glm4_moe", "exaone4", "minicpm3", "llama4_text", "deepseek_v2", "minimax_m2",
+}  # fmt: skip
+
+
+@cache
+def oracle():
+    """Rows of the oracle with the configuration of each."""
+    with (DATA / "model_oracle.csv").open(encoding="utf-8", newline="") as file:
+        return [(row, _config(row["model"])) for row in csv.DictReader(file)]
+
+
+def _config(model):
+    names = {path.stem.replace("__", "/"): path for path in (DATA / "model_configs").glob("*.json")}
+    plain = model.replace(" (", "_").replace(")", "").replace(" ", "_")
+    path = names.get(model) or names.get(plain) or names[next(name for name in names if name.startswith(model[:20]))]
+    return {key: value for key, value in json.loads(path.read_text()).items() if key != "_oracle"}
+
+
+def supported():
+    return [
+        pytest.param(row, config, id=row["model"]) for row, config in oracle() if row["model_type"] in model_types()
+    ]
+
+
+@pytest.mark.parametrize(("row", "config"), supported())
+def test_parameters_equal_the_oracle_to_the_integer(row, config):
+    assert parameter_count(import_model(config)).total == int(row["total_params"])
+
+
+@pytest.mark.parametrize(("row", "config"), supported())
+def test_cache_slopes_and_constant_equal_the_oracle_to_the_byte(row, config):
+    if not row["kv_bytes_per_token_below_window"]:
+        pytest.skip("the oracle has no cache figure")
+    model, window = import_model(config), int(row["window"] or 0)
+
+    def cache_bytes(tokens):
+        return int(sequence_cache_bytes(model, BF16, context_tokens=tokens, rank=0))
+
+    far = 4 * (window or 1000)
+    below, beyond = cache_bytes(17) - cache_bytes(16), cache_bytes(far + 1) - cache_bytes(far)
+    # The oracle's library keeps window - 1 tokens of a sliding layer, this package the whole window.
+    one_token_more = (below - beyond) if float(row["kv_const_bytes_per_seq"]) else 0
+
+    assert below == float(row["kv_bytes_per_token_below_window"])
+    assert beyond == float(row["kv_bytes_per_token_beyond_window"])
+    assert cache_bytes(far) - beyond * far == float(row["kv_const_bytes_per_seq"]) + one_token_more
+    assert sequence_state_bytes(model, BF16, 0) == float(row["state_bytes_per_seq"] or 0)
+
+
+def test_every_other_type_is_refused_by_its_name():
+    for row, config in oracle():
+        if row["model_type"] not in model_types():
+            with pytest.raises(SpecError, match=f"unknown model_type '{row['model_type']}'"):
+                import_model(config)
+
+
+def test_three_counts(record_property, capsys):
+    doubtful = tomllib.loads((DATA / "model_oracle_doubtful.toml").read_text())
+    known = [row for row, _ in oracle() if row["model_type"] in model_types()]
+    counts = {
+        "trusted and exact": sum(row["model"] not in doubtful for row in known),
+        "doubtful, with cause": sum(row["model"] in doubtful for row in known),
+        "type refused by name": len(oracle()) - len(known),
+    }
+    with capsys.disabled():
+        print(f"\noracle: {counts}")
+
+    assert set(doubtful) <= {row["model"] for row in known}
+    assert {row["model"] for row in known if "class default" in row["provenance"]} <= set(doubtful)
+    assert sum(counts.values()) == 114
+
+
+def test_no_dense_or_expert_type_of_the_oracle_is_refused():
+    refused = {row["model_type"] for row, _ in oracle()} - set(model_types())
+
+    assert not refused & DENSE_AND_EXPERT_TYPES
