@@ -1,0 +1,119 @@
+"""Phases of a decision: passes by kind of head, work against sums by hand and an operator-level count, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.catalog_world import load_world_model, world_model_ids
+from capacity.errors import CapacityError
+from capacity.estimators.phases import phases
+from capacity.evaluate_world import held_bytes
+from capacity.specs.deployment import Deployment
+
+BF16 = Deployment(weights="bf16")
+
+
+def by_name(world, batch=1, deploy=BF16):
+    return {phase.name: phase for phase in phases(world, deploy, batch=batch)}
+
+
+# Passes follow from the head: 7 action tokens, the first from the prefill; 10 flow steps; 10 CEM iterations; one
+# pass for a chunk; 6 iterations x horizon 3; ten steps and one image out.
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("openvla-7b", {"encode": 1, "prefill": 1, "decode": 6}),
+        ("openvla-oft", {"encode": 1, "prefill": 1}),
+        ("pi0", {"encode": 1, "prefill": 1, "denoise": 10}),
+        ("gr00t-n1.7-3b", {"encode": 1, "prefill": 1, "denoise": 4}),
+        ("v-jepa-2-ac", {"encode": 1, "plan": 10}),
+        ("tdmpc2-5m", {"encode": 1, "plan": 18}),
+        ("v-jepa-2-vit-l", {"encode": 1}),
+        ("dreamerv3-200m", {"encode": 1, "prefill": 1}),
+        ("oasis-500m", {"denoise": 10, "detokenise": 1}),
+        ("chapter-robot", {"encode": 1, "prefill": 1, "decode": 19}),
+    ],
+)
+def test_the_head_decides_the_passes(name, passes):
+    assert {key: phase.passes for key, phase in by_name(load_world_model(name)).items()} == passes
+
+
+def test_every_shipped_model_has_phases_that_do_work():
+    for name in world_model_ids():
+        for phase in phases(load_world_model(name), BF16, batch=1):
+            assert min(phase.flop, phase.moved_bytes, phase.launches) > 0, (name, phase.name)
+
+
+# One recurrent step: two FLOP for each weight it reads; weights once, the state of 40,960 bytes read and written.
+def test_a_recurrent_step_reads_weights_once_and_state_of_each_session():
+    world = load_world_model("dreamerv3-200m")
+    one, many = by_name(world)["prefill"], by_name(world, batch=64)["prefill"]
+
+    assert many.moved_bytes - one.moved_bytes == 63 * 2 * 40_960
+    assert many.flop == 64 * one.flop
+
+
+# MaskGIT: every step is one pass over all tokens of a frame. 1xgpt: two steps over 256 tokens.
+def test_maskgit_runs_its_steps_over_a_whole_frame():
+    table = load_world_model("iris").model_dump()
+    core = {**table["model"]["stages"][0], "role": "head"}
+    head = {"kind": "maskgit", "stage": "core", "steps": 2, "extra_tokens": 255}
+    world = load_world_model({**table, "core": None, "model": {**table["model"], "stages": [core]}, "head": head})
+    denoise = by_name(world)["denoise"]
+
+    layers = 10 * (256 * 4 * 256**2 * 2 + 256 * 2 * 256 * 1024 * 2 + 4 * 256 * 256 * 256)
+    output = 256 * 2 * (256 * 256 + 512 * 256)
+    assert denoise.passes == 2
+    assert denoise.flop == 2 * (layers + output)
+
+
+def test_oasis_denoises_as_torch_counts_it():
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    nn, width, frames, places = torch.nn, 1024, 32, 144
+
+    def attend(q, k, v):
+        return torch.matmul(torch.matmul(q, k.transpose(-1, -2)), v)
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):  # groups, tokens of a group, width
+            q, k, v = (part.unflatten(-1, (16, 64)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+            return self.down(self.up(self.out(attend(q, k, v).transpose(1, 2).flatten(2))))
+
+    counter = FlopCounterMode(display=False)
+    with torch.device("meta"), counter, torch.no_grad():
+        space, time = Half(), Half()
+        for _ in range(16):
+            space(torch.empty(frames, places, width))
+            time(torch.empty(places, frames, width))
+        nn.Linear(64, width)(torch.empty(frames * places, 64))
+        nn.Linear(width, 64)(torch.empty(frames * places, width))
+    step = by_name(load_world_model("oasis-500m"))["denoise"].flop / 10
+
+    assert step == counter.get_total_flops()
+
+
+# 7,541,237,184 parameters less the table of 32,064 x 4,096 and the vision stages, in bf16.
+def test_offloaded_stages_and_tables_leave_the_device():
+    world = load_world_model("openvla-7b")
+    lighter = world.replace(offloaded=("siglip", "core.embedding"))
+    before, after = (held_bytes(item, BF16, batch=1) for item in (world, lighter))
+
+    assert "weights: siglip" not in after
+    assert before["weights: core"] - after["weights: core"] == 2 * 32_064 * 4_096
+
+
+def test_an_offloaded_part_that_is_not_there_is_refused():
+    with pytest.raises(CapacityError, match="offloaded: no stage or tensor 'core.table'"):
+        load_world_model("openvla-7b").replace(offloaded=("core.table",))
+
+
+def test_phases_on_several_devices_are_refused():
+    with pytest.raises(CapacityError, match="modelled on one device, got 2"):
+        phases(load_world_model("pi0"), Deployment(weights="bf16", tensor_parallel=2), batch=1)
