@@ -30,7 +30,7 @@ from capacity.studies.control_plan import (
 from capacity.units import number_format
 
 LARGEST_BATCH = 64
-COST_RANKS = {"schedule": 0, "format": 1, "steps": 2, "speculation": 3, "encoder": 4, "part": 5}
+COST_RANKS = {"schedule": 0, "format": 1, "steps": 2, "speculation": 3, "chunk": 4, "encoder": 5, "part": 6}
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ def control(
     power_mode: str | None = None,
     robots: int = 1,
     draft: Speculation | None = None,
+    chunks: Sequence[int] = (),
     encoders: Sequence[WorldModelSpec] = (),
     parts: Sequence[HardwareSpec] = (),
     formats: Sequence[str] = ("fp8_e4m3", "int8", "int4_g128"),
@@ -117,8 +118,9 @@ def control(
         A named power mode of the part.
     robots : int
         Robots that are decided for in one batch. [robot]
-    draft, encoders, parts, formats
-        Changes to try: a speculative draft, the same policy with other encoders, other parts, weight formats.
+    draft, chunks, encoders, parts, formats
+        Changes to try: a speculative draft, other chunk lengths (played asynchronously by halves), the same policy
+        with other encoders, other parts, weight formats.
 
     Raises
     ------
@@ -138,7 +140,7 @@ def control(
         assumed.append(_power_told(hardware, power_mode))
     decision = case.decision(robots)
     judged = judge(decision.best_s, timing, fits=case.fits(robots))
-    changes = tuple(_changes(case, timing, judged, decision, draft, encoders, parts, formats))
+    changes = tuple(_changes(case, timing, judged, decision, draft, chunks, encoders, parts, formats))
     return _plan(case, timing, decision, judged, changes, assumed)
 
 
@@ -205,6 +207,7 @@ def _plan(
         action_throughput_per_s=float(cycle.action_throughput_per_s(latency, timing.chunk_actions)),
         control_per_s=control_rate(latency, timing),
         stall_share=float(cycle.stall_share(latency, **moves)) if timing.schedule == "chunked" else 0.0,
+        overlapped_interval_s=_overlapped_s(case, decision),
         delay_steps=int(cycle.delay_steps(latency, timing.period_s)),
         reaction_s=float(cycle.reaction_s(latency, **moves)),
         robots_unbatched=int(clients.robots_unbatched(decision.best_s / case.robots, replan_interval_s=interval)),
@@ -215,6 +218,22 @@ def _plan(
         cheapest=None if judged.met and judged.fits else cheapest(changes),
         assumed=tuple(assumed),
         notes=(*case.world.notes, *(f"assumed: {name}" for name in case.world.assumed)),
+    )
+
+
+def _overlapped_s(case: _Case, decision: Decision) -> float:
+    """Least time between decisions when the next encode runs beside this decode: a bound. [s]"""
+    encode = decision.phase("encode")
+    rest = [phase for phase in decision.phases if phase.name != "encode"]
+    return float(
+        clients.overlapped_s(
+            encode.flop if encode else 0.0,
+            encode.moved_bytes if encode else 0.0,
+            sum(phase.flop for phase in rest),
+            sum(phase.moved_bytes for phase in rest),
+            flop_per_s=case.hardware.peak(case.deploy.activations) or float("inf"),
+            bytes_per_s=case.hardware.memory.bytes_per_s,
+        )
     )
 
 
@@ -236,6 +255,7 @@ def _changes(
     now: Judged,
     decision: Decision,
     draft: Speculation | None,
+    chunks: Sequence[int],
     encoders: Sequence[WorldModelSpec],
     parts: Sequence[HardwareSpec],
     formats: Sequence[str],
@@ -252,6 +272,10 @@ def _changes(
         )
     if draft is not None:
         yield _speculated(case, timing, now, decision, draft)
+    for length in chunks:
+        longer = case.world.replace(**{"head.chunk_actions": length})
+        halves = replace(timing, schedule="asynchronous", executed_actions=max(1, length // 2))
+        yield _tried("chunk", f"chunk of {length} actions", replace(case, world=longer), halves, now)
     for other in encoders:
         yield _tried("encoder", other.name, replace(case, world=other), timing, now)
     for part in parts:

@@ -85,6 +85,7 @@ class ControlPlan(Result):
     action_throughput_per_s: float
     control_per_s: float
     stall_share: float
+    overlapped_interval_s: float
     delay_steps: int
     reaction_s: float
     robots_unbatched: int
@@ -120,6 +121,7 @@ class ControlPlan(Result):
             ("action throughput", f"{self.action_throughput_per_s:,.2f} actions made a second"),
             ("control rate", f"{self.control_per_s:,.2f} actions applied a second"),
             ("reaction time", format_seconds(self.reaction_s)),
+            ("overlap", f"{format_seconds(self.overlapped_interval_s)} between decisions at best (bound)"),
             ("robots a device", f"{self.robots_unbatched:,} without batching"),
             ("memory", f"{format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"),
         ]

@@ -92,6 +92,23 @@ def test_speculation_with_a_perfect_free_draft_divides_the_passes():
     assert 0.6 * decode.value_s < change.saved_s <= 15 / 19 * decode.value_s * 1.001
 
 
+def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period():
+    found = plan("openvla-oft", period_s=0.02, schedule="chunked", chunks=[25], formats=())
+    change = next(item for item in found.changes if item.kind == "chunk")
+
+    assert not found.met
+    assert change.met
+    assert found.judged.latency_s < change.latency_s < 1.5 * found.judged.latency_s  # nearly flat in the chunk
+
+
+def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
+    found = plan()
+    flop = sum(phase.flop for phase in found.decision.phases)
+
+    assert found.overlapped_interval_s == pytest.approx(flop / 165.2e12)  # pi0 is compute bound on an RTX 4090
+    assert found.overlapped_interval_s < found.decision.bound_s
+
+
 def test_memory_already_taken_can_make_the_answer_no():
     found = plan(taken_bytes=20 * 2**30)
 
