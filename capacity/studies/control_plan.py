@@ -8,6 +8,7 @@ from typing import Literal
 
 from capacity.errors import CapacityError
 from capacity.estimators import control as cycle
+from capacity.estimators import jitter
 from capacity.evaluate_world import Decision
 from capacity.results import Result
 from capacity.units import format_bytes, format_seconds
@@ -156,7 +157,7 @@ def check_timing(timing: Timing) -> Timing:
     if timing.schedule not in SCHEDULES:
         raise CapacityError(f"schedule must be one of {', '.join(SCHEDULES)}, got {timing.schedule!r}")
     cycle.check_chunk(timing.executed_actions, timing.chunk_actions)
-    cycle.percentile_latency_s(1.0, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
+    jitter.percentile_latency_s(1.0, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
     return timing
 
 
@@ -184,11 +185,11 @@ def judge(decision_s: float, timing: Timing, *, fits: bool) -> Judged:
         )
     )
     late = fixed + float(
-        cycle.percentile_latency_s(decision_s, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
+        jitter.percentile_latency_s(decision_s, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
     )
     limit = limit_s(timing)
     left = limit - fixed
-    missed = float(cycle.miss_rate(decision_s, p99_over_p50=timing.p99_over_p50, deadline_s=left)) if left > 0 else 1.0
+    missed = float(jitter.miss_rate(decision_s, p99_over_p50=timing.p99_over_p50, deadline_s=left)) if left > 0 else 1.0
     return Judged(
         latency_s=fixed + decision_s,
         late_s=late,

@@ -7,6 +7,7 @@ import pytest
 
 from capacity.errors import CapacityError
 from capacity.estimators import control as c
+from capacity.estimators import jitter as j
 
 
 def test_one_decision_has_four_rates_under_one_word():
@@ -14,9 +15,7 @@ def test_one_decision_has_four_rates_under_one_word():
     assert round(float(c.action_throughput_per_s(0.0729, 8)), 1) == 109.7
     assert round(float(c.replan_per_s(0.0729)), 1) == 13.7
     # A 25 Hz robot that waits for each chunk of 8 applies 8 actions in 72.9 + 320 ms.
-    assert float(c.chunked_control_per_s(0.0729, executed_actions=8, period_s=0.04)) == pytest.approx(
-        8 / 0.3929
-    )
+    assert float(c.chunked_control_per_s(0.0729, executed_actions=8, period_s=0.04)) == pytest.approx(8 / 0.3929)
 
 
 # pi0 in 73 ms: 4 steps at 50 Hz, 3 at 30 Hz; 300 ms: 15 steps at 50 Hz.
@@ -80,8 +79,8 @@ def test_cycle_latency_is_the_sum_of_named_parts():
 
 def test_percentile_and_miss_rate_are_inverse():
     for percentile in (50.0, 90.0, 99.0, 99.9):
-        late = c.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=percentile)
-        missed = c.miss_rate(0.05, p99_over_p50=1.3, deadline_s=late)
+        late = j.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=percentile)
+        missed = j.miss_rate(0.05, p99_over_p50=1.3, deadline_s=late)
         assert float(missed) == pytest.approx(1 - percentile / 100, abs=1e-9)
 
 
@@ -89,30 +88,28 @@ def test_lognormal_percentile_equals_samples():
     sigma = math.log(1.3) / 2.3263478740408408
     samples = 0.05 * np.exp(sigma * np.random.default_rng(0).standard_normal(200_000))
 
-    told = float(c.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=95))
-    assert c.measured_percentile_s(samples, 95) == pytest.approx(told, rel=0.003)
+    told = float(j.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=95))
+    assert j.measured_percentile_s(samples, 95) == pytest.approx(told, rel=0.003)
     assert float(np.mean(samples > 0.06)) == pytest.approx(
-        float(c.miss_rate(0.05, p99_over_p50=1.3, deadline_s=0.06)), abs=0.002
+        float(j.miss_rate(0.05, p99_over_p50=1.3, deadline_s=0.06)), abs=0.002
     )
 
 
 def test_without_jitter_a_deadline_is_met_always_or_never():
-    assert c.miss_rate([0.05, 0.051], p99_over_p50=1.0, deadline_s=0.05).tolist() == [0.0, 1.0]
+    assert j.miss_rate([0.05, 0.051], p99_over_p50=1.0, deadline_s=0.05).tolist() == [0.0, 1.0]
 
 
 def test_measured_percentile_needs_enough_samples():
-    assert c.measured_percentile_s(np.arange(1, 101) / 1000, 99) == pytest.approx(0.099)
+    assert j.measured_percentile_s(np.arange(1, 101) / 1000, 99) == pytest.approx(0.099)
     with pytest.raises(CapacityError, match="at least 100"):
-        c.measured_percentile_s([0.05] * 50, 99)
+        j.measured_percentile_s([0.05] * 50, 99)
 
 
 def test_arrays_give_element_by_element_what_scalars_give():
     latency = np.array([0.05, 0.3])
     rates = c.chunked_control_per_s(latency, executed_actions=5, period_s=0.02)
 
-    assert rates.tolist() == [
-        float(c.chunked_control_per_s(t, executed_actions=5, period_s=0.02)) for t in (0.05, 0.3)
-    ]
+    assert rates.tolist() == [float(c.chunked_control_per_s(t, executed_actions=5, period_s=0.02)) for t in (0.05, 0.3)]
 
 
 def test_nonsense_is_refused():
@@ -127,9 +124,9 @@ def test_nonsense_is_refused():
     with pytest.raises(CapacityError, match="whole number"):
         c.chunked_control_per_s(0.1, executed_actions=0, period_s=0.02)
     with pytest.raises(CapacityError, match="percentile"):
-        c.percentile_latency_s(0.1, p99_over_p50=1.1, percentile=100)
+        j.percentile_latency_s(0.1, p99_over_p50=1.1, percentile=100)
     with pytest.raises(CapacityError, match="at least 1"):
-        c.miss_rate(0.1, p99_over_p50=0.9, deadline_s=0.2)
+        j.miss_rate(0.1, p99_over_p50=0.9, deadline_s=0.2)
     with pytest.raises(CapacityError, match="refill_share"):
         c.refill_in_time(0.1, period_s=0.02, chunk_actions=8, refill_share=1.5)
     with pytest.raises(CapacityError, match="time in seconds"):
