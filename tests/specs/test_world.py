@@ -46,6 +46,9 @@ def test_shipped_models_have_their_published_parameters(name, stages, parameters
         ("mineworld-1.2b", 1229, 0.002),
         ("cosmos-1.0-autoregressive-4b", 4010, 0.002),
         ("cosmos-1.0-autoregressive-12b", 11_560, 0.002),
+        ("octo-small", 27, 0.005),  # README: 27 M and 93 M, text encoder not counted
+        ("octo-base", 93, 0.005),
+        ("smolvla", 450, 0.01),
         ("tdmpc2-5m", 5, 0.05),
         ("tdmpc2-19m", 19, 0.06),
         ("tdmpc2-48m", 48, 0.03),
