@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= auto
 
-.PHONY: demo test check wheel-check benchmarks clean
+.PHONY: demo test check format wheel-check benchmarks clean
 
 demo: $(VENV)/installed  ## the main job: a shipped model on a shipped part
 	$(BIN)/capacity size llama-3.1-8b nvidia-h100-sxm5-80gb --batch 16 --context 8192
@@ -18,6 +18,10 @@ check: $(VENV)/installed-for-tests  ## lint, types and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+format: $(VENV)/installed-for-tests  ## what `make check` wants of the layout
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 wheel-check: $(VENV)/installed-for-tests  ## the built wheel, alone in a fresh environment, lists its catalogue
 	rm -rf build/wheel build/wheel-venv
