@@ -19,6 +19,7 @@ COMMANDS = {
     "hardware": "capacity.commands.hardware",
     "models": "capacity.commands.models",
     "control": "capacity.commands.control",
+    "measure": "capacity.commands.measure",
     "validate": "capacity.commands.validate",
 }
 # typer carries a copy of click in some versions and imports it in others; its own exception leads to the base of both.

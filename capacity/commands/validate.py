@@ -1,4 +1,4 @@
-"""`capacity validate --published speed|world`: predictions beside published measurements."""
+"""`capacity validate`: estimates beside the measured runs, or with --published beside published measurements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from capacity.commands.options import Json, Out
 from capacity.commands.output import as_json, write_json
+from capacity.errors import CapacityError
 
 app = typer.Typer(add_completion=False)
 
@@ -20,9 +21,19 @@ class Published(StrEnum):
     world = "world"
 
 
-@app.command(no_args_is_help=True)
+@app.command()
 def validate(
-    published: Annotated[Published, typer.Option("--published", help="Which table.", show_default=False)],
+    published: Annotated[
+        Published | None, typer.Option("--published", help="A published table instead.", show_default=False)
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option("--runs", metavar="JSONL", help="Other runs than the committed ones.", show_default=False),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", metavar="PNG", help="Draw predicted against measured.", show_default=False),
+    ] = None,
     file: Annotated[
         str | None,
         typer.Option("--file", metavar="CSV", help="Another table with the same columns.", show_default=False),
@@ -30,12 +41,22 @@ def validate(
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Set bounds and estimates beside published measurements; exit 1 when a bound fails or a target is missed."""
-    if published is Published.speed:
+    """Set estimates beside measurements; exit 1 when a bound fails or a target is missed."""
+    _check_options(published, runs, plot, file)
+    if published is None:
+        from capacity.validation import reference
+
+        found = reference.validate(runs)
+        if plot:
+            from capacity.presentation.comparison import save_comparison
+
+            save_comparison([pair for pair in found.pairs if pair.unit == "s"], plot)
+        answer, passed = found, found.passed
+    elif published is Published.speed:
         from capacity.validation import published_speed
 
         speed = published_speed.validate(file)
-        answer, passed = speed, speed.bounds_hold
+        answer, passed = speed, speed.bounds_hold  # type: ignore[assignment]
     else:
         from capacity.validation import published_world
 
@@ -51,3 +72,11 @@ def validate(
         show_result(answer)
     if not passed:
         raise typer.Exit(1)
+
+
+def _check_options(published: Published | None, runs: str | None, plot: str | None, file: str | None) -> None:
+    """Refuse options that do not go together."""
+    if published is None and file is not None:
+        raise CapacityError("--file is another published table: say which with --published speed or --published world")
+    if published is not None and (runs is not None or plot is not None):
+        raise CapacityError("--runs and --plot go with measured runs, not with --published")

@@ -1,0 +1,31 @@
+"""`capacity measure KIND`: runs of the reference decoder and of micro-benchmarks on this computer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(no_args_is_help=True)
+def measure(
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help="ceilings, decode, memory, prefill or all.", show_default=False),
+    ],
+    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where to run.")] = "cpu",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One small shape and few cases: a look, not a record.")
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="File of the records.", show_default="DEVICE-KIND.jsonl"),
+    ] = None,
+) -> None:
+    """Measure, and write one record a line; `capacity validate --runs FILE` sets the estimates beside them."""
+    from capacity.measure import campaign
+
+    path = campaign.run(kind, device, quick=quick, out=out)
+    print(f"wrote {path}")

@@ -1,0 +1,68 @@
+"""Records of runs: whole files, checked hashes, acceptance that follows from the samples."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from capacity.errors import SpecError
+from capacity.measure.records import read_runs, write_runs
+from capacity.specs.measured_run import MeasuredRun
+
+BASE = {
+    "kind": "ceiling",
+    "source": "cpu",
+    "created_utc": "2026-11-30T00:00:00+00:00",
+    "code_commit": "test",
+    "kernel_sha256": "0" * 64,
+    "machine": {"device_name": "a", "cpu_model": "a", "threads": 1, "load_before": 0.1, "load_after": 0.2},
+    "software": {"python": "3", "numpy": "2", "system": "s", "compiler": "c", "backend": "cpu_ref"},
+    "values": {"read_bytes_per_s": 1e10},
+}
+
+
+def test_a_run_comes_back_as_it_was_written(tmp_path):
+    run = MeasuredRun.parse(BASE, "test")
+    path = write_runs(tmp_path / "runs.jsonl", [run, run])
+    assert read_runs(path) == (run.sealed(), run.sealed())
+    assert [p.name for p in tmp_path.iterdir()] == ["runs.jsonl"]
+
+
+def test_a_record_that_was_changed_after_the_run_is_refused(tmp_path):
+    path = write_runs(tmp_path / "runs.jsonl", [MeasuredRun.parse(BASE, "test")])
+    record = json.loads(path.read_text())
+    record["values"]["read_bytes_per_s"] = 2e10
+    path.write_text(json.dumps(record))
+    with pytest.raises(SpecError, match=r"runs\.jsonl line 1.*changed after the run"):
+        read_runs(path)
+
+
+def test_a_restless_run_is_rejected_with_its_reason():
+    timed = BASE | {"kind": "prefill", "samples_s": [1.0, 1.3, 1.4]}
+    workload = {"model": "m", "weights": "bf16", "kv_cache": "bf16", "activations": "bf16", "batch": 1}
+    run = MeasuredRun.parse(timed | {"workload": workload}, "test")
+    assert not run.accepted
+    assert "1.30 is above 1.25" in str(run.reject_reason)
+    calm = run.model_copy(update={"samples_s": (1.0, 1.24, 9.0)})
+    assert calm.accepted
+    assert (calm.min_s, calm.median_s) == (1.0, 1.24)
+
+
+def test_a_run_that_is_far_from_the_oracle_is_rejected():
+    quality = {"relative_error": 1e-3, "argmax_match": True, "tolerance": 1e-5}
+    run = MeasuredRun.parse(BASE | {"quality": quality}, "test")
+    assert "above 1.0e-05" in str(run.reject_reason)
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", "3", '{"kind": "decode"}', "{" * 5000, '{"kind": "dream"}'])
+def test_a_line_that_is_no_run_is_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(line)
+    with pytest.raises(SpecError, match=r"runs\.jsonl line 1"):
+        read_runs(path)
+
+
+def test_a_decode_run_without_samples_is_refused():
+    with pytest.raises(SpecError, match="a decode run needs workload, counts, samples_s, quality"):
+        MeasuredRun.parse(BASE | {"kind": "decode"}, "test")
