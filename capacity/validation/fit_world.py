@@ -36,6 +36,15 @@ class Constants:
 
 
 @dataclass(frozen=True)
+class Point:
+    """Phases of a case that were timed together. [s]"""
+
+    case: Case
+    timed: tuple[Phase, ...]
+    measured_s: float
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Constants of one mode, the points they came from, and their errors on sources that were left out."""
 
@@ -48,17 +57,23 @@ class Fitted:
 
 
 def fit_mode(cases: Sequence[Case], mode: str) -> Fitted:
-    """Fit one launch mode on its cases of one mode throughout, and again with each source left out."""
-    mine = [case for case in cases if _pure(case, mode)]
-    held_out = hold_out(mine)
+    """Fit one launch mode on all its points; errors are those of rows of that mode with their source left out."""
+    mine = [case for case in cases if _points([case], mode)]
+    held_out = [pair for pair in hold_out(cases) if pair.note == mode]
     ratios = [pair.measured / pair.predicted for pair in held_out]
     band = (min(1.0, _quantile(ratios, 10)), max(1.0, _quantile(ratios, 90))) if ratios else (0.5, 2.0)
     errors = summarise(held_out) if held_out else None
-    return Fitted(mode, _fit(mine, mode), tuple(mine), tuple(held_out), errors, band)
+    return Fitted(mode, _fit(_points(mine, mode), mode), tuple(mine), tuple(held_out), errors, band)
 
 
-def _pure(case: Case, mode: str) -> bool:
-    return set(case.modes.values()) == {mode}
+def _points(cases: Sequence[Case], mode: str) -> list[Point]:
+    """Groups of phases that were timed apart and ran in ``mode`` throughout."""
+    return [
+        Point(case, timed, measured_s)
+        for case in cases
+        for timed, measured_s in case.split()
+        if {case.modes.get(phase.name, case.mode) for phase in timed} == {mode} and measured_s > 0
+    ]
 
 
 def hold_out(cases: Sequence[Case]) -> list[Pair]:
@@ -68,10 +83,11 @@ def hold_out(cases: Sequence[Case]) -> list[Pair]:
         others = [case for case in cases if case.source != source]
         known: dict[str, Constants] = {}
         for case in (case for case in cases if case.source == source):
-            for mode in set(case.modes.values()) - set(known):
-                if training := [other for other in others if _pure(other, mode)]:
+            used = {case.modes.get(phase.name, case.mode) for phase in case.timed}
+            for mode in used - set(known):
+                if training := _points(others, mode):
                     known[mode] = _fit(training, mode)
-            if set(case.modes.values()) <= set(known):
+            if used <= set(known):
                 found.append(_pair(case, known))
     return found
 
@@ -80,12 +96,12 @@ def _quantile(values: Sequence[float], percent: float) -> float:
     return float(np.percentile(values, percent))
 
 
-def _fit(cases: Sequence[Case], mode: str) -> Constants:
-    counts = Counter(case.source for case in cases)
-    weights = np.array([counts[case.source] ** -0.5 for case in cases])
-    measured = np.array([case.measured_s - case.preprocessing_s for case in cases])
-    layers = np.array([sum(phase.passes * phase.layers for phase in case.timed) for case in cases])
-    terms = [_terms_of(case, case.timed) for case in cases]
+def _fit(points: Sequence[Point], mode: str) -> Constants:
+    counts = Counter(point.case.source for point in points)
+    weights = np.array([counts[point.case.source] ** -0.5 for point in points])
+    measured = np.array([point.measured_s for point in points])
+    layers = np.array([sum(phase.passes * phase.layers for phase in point.timed) for point in points])
+    terms = [_terms_of(point.case, point.timed) for point in points]
     best, found = np.inf, Constants(1.0, 1.0, 0.0)
     for memory in SHARES:
         for flop in SHARES:

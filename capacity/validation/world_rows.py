@@ -25,6 +25,7 @@ COLUMNS = ("case_id", "model", "hardware", "precision", "runtime", "component", 
 TIME_METRICS = ("latency", "latency_p50", "latency_mean", "tpot", "action_rate", "rate")
 _SECONDS = {"ms": 1e-3, "s": 1.0}
 _PREPROCESSING = re.compile(r"\bdata (\d+(?:\.\d+)?)")
+_SPLIT = re.compile(r"\bbackbone (\d+(?:\.\d+)?)(?: \+)? action head (\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,15 @@ class Case:
     def mode(self) -> str:
         """Launch mode of the phases that are not named apart."""
         return self.modes["default"]
+
+    def split(self) -> list[tuple[tuple[Phase, ...], float]]:
+        """Groups of phases that the row times apart, each with its time; one group of all where it does not. [s]"""
+        said = _SPLIT.search(self.note)
+        denoise = tuple(phase for phase in self.timed if phase.name == "denoise")
+        backbone = tuple(phase for phase in self.timed if phase.name != "denoise")
+        if said is None or not denoise or not backbone:
+            return [(self.timed, self.measured_s - self.preprocessing_s)]
+        return [(backbone, float(said[1]) * 1e-3), (denoise, float(said[2]) * 1e-3)]
 
 
 @cache
@@ -104,7 +114,7 @@ def _case(row: Row) -> Case | str:
     model = model_id(row["model"])
     part = _looked_up(known["hardware"], row["hardware"])
     wanted = known["components"].get(row["component"])
-    runtime = next((item for item in known["runtimes"] if item["pattern"].lower() in row["runtime"].lower()), None)
+    runtime = _runtime(row["runtime"], model, part)
     formats = known["precisions"].get(row["precision"])
     if model is None:
         return "model not shipped"
@@ -142,7 +152,6 @@ def _built(
     if not timed:
         return "component not in this model"
     fewest = world if _number(row, "views", None) or not world.encoders else world.replace(views=1)
-    said = _PREPROCESSING.search(row.get("note", ""))
     return Case(
         case_id=row["case_id"],
         world=world,
@@ -152,12 +161,29 @@ def _built(
         timed=timed,
         least=_timed(row, phases(fewest, deploy, batch=batch), wanted),
         measured_s=measured_s,
-        preprocessing_s=float(said[1]) * 1e-3 if said and "all" in wanted else 0.0,
+        preprocessing_s=_preprocessing_s(row.get("note", ""), measured_s) if "all" in wanted else 0.0,
         format_stated=bool(formats["stated"]),
         source=row["source"],
         configuration=_configuration(row, world, hardware, runtime["mode"]),
         note=row.get("note", ""),
     )
+
+
+def _preprocessing_s(note: str, measured_s: float) -> float:
+    """Time outside the model that a note states, or leaves over between the whole and its parts. [s]"""
+    if said := _PREPROCESSING.search(note):
+        return float(said[1]) * 1e-3
+    parts = _SPLIT.search(note)
+    return max(0.0, measured_s - (float(parts[1]) + float(parts[2])) * 1e-3) if parts else 0.0
+
+
+def _runtime(label: str, model: str | None, part: str | None) -> Mapping[str, Any] | None:
+    """The first line of the runtimes whose pattern, model and part fit."""
+    for item in names()["runtimes"]:
+        here = item.get("model", model) == model and item.get("hardware", part) == part
+        if here and item["pattern"].lower() in label.lower():
+            return dict(item)
+    return None
 
 
 def _timed(row: Row, found: tuple[Phase, ...], wanted: list[str]) -> tuple[Phase, ...]:
