@@ -189,3 +189,23 @@ def test_errors_of_a_mode_are_those_of_its_held_out_rows(shipped):
     tuned = [pair for pair in shipped.held_out if pair.note == "tuned"]
 
     assert next(item for item in shipped.modes if item.mode == "tuned").errors == summarise(tuned)
+
+
+def test_phases_that_a_row_times_apart_are_fitted_apart():
+    rows = {case.case_id: case for case in read_cases(read_rows(None))[0]}
+    backbone, head = rows["gr-n17-H100-TensorRT"].split()
+
+    assert [phase.name for phase in backbone[0]] == ["encode", "prefill"]
+    assert [phase.name for phase in head[0]] == ["denoise"]
+    assert (backbone[1], head[1]) == (pytest.approx(0.010), pytest.approx(0.013))
+    # 29.9 ms whole, 9.30 and 13.21 apart: the rest is preprocessing.
+    assert rows["gr-n17-h100-v2"].preprocessing_s == pytest.approx(0.0299 - 0.0093 - 0.01321)
+
+
+def test_a_runtime_that_leaves_the_backbone_eager_is_read_so():
+    rows = {case.case_id: case for case in read_cases(read_rows(None))[0]}
+
+    for name in ("gr-n17-Orin-TensorRT", "gr-n17-Thor-torch.compile"):
+        eager = rows[name.rsplit("-", 1)[0] + "-PyTorch"]
+        assert rows[name].modes["encode"] == rows[name].modes["prefill"] == "eager"
+        assert rows[name].split()[0][1] == pytest.approx(eager.split()[0][1], rel=0.05)  # the condition, in data
