@@ -12,11 +12,12 @@ from capacity.importers.hf.decoder import decoder
 from capacity.importers.hf.facts import facts_of, model_types
 from capacity.importers.json_file import kind_of, read_object
 from capacity.importers.quantization import checkpoint_of
+from capacity.importers.safetensors import read_folder
 from capacity.specs.model import ModelSpec
 
 
 def import_model(source: str | Path | Mapping[str, Any], name: str | None = None) -> ModelSpec:
-    """The model that a configuration describes; nothing is downloaded and no weights are read.
+    """The model that a configuration describes; nothing is downloaded, and of weights only headers are read.
 
     Parameters
     ----------
@@ -39,7 +40,18 @@ def import_model(source: str | Path | Mapping[str, Any], name: str | None = None
             raise SpecError(f"{path.parent}: the folder has no config.json")
     data = read_object(path)
     folder = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return import_config(data, name or folder or _own_name(data), where=str(path))
+    model = import_config(data, name or folder or _own_name(data), where=str(path))
+    return _with_stored_bytes(model, path.parent) if path.name == "config.json" else model
+
+
+def _with_stored_bytes(model: ModelSpec, folder: Path) -> ModelSpec:
+    """The model with the exact bytes of its checkpoint, where the files lie beside the configuration."""
+    if model.checkpoint is None or not any(folder.glob("*.safetensors")):
+        return model
+    stored = sum(tensor.data_bytes for tensor in read_folder(folder).values())
+    checkpoint = model.checkpoint.model_copy(update={"total_bytes": stored})
+    note = f"headers of the checkpoint were read: {stored} bytes of tensors"
+    return model.model_copy(update={"checkpoint": checkpoint, "notes": (*model.notes, note)})
 
 
 def import_config(data: Mapping[str, Any], name: str, where: str) -> ModelSpec:

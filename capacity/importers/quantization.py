@@ -33,7 +33,9 @@ def checkpoint_of(config: Mapping[str, Any], where: str) -> tuple[Checkpoint | N
         For an unknown data type or method, or a method with parameters that no number format stands for.
     """
     plain = _data_type(config, where)
-    quantization = config.get("quantization_config") or config.get("compression_config")
+    quantization = config.get("quantization_config")
+    if quantization is None:
+        quantization = config.get("compression_config")
     if quantization is None:
         if plain is None:
             return None, ()

@@ -1,0 +1,81 @@
+"""Headers of checkpoint files: names, shapes and exact bytes; anything that does not hold together is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from capacity.errors import SpecError
+from capacity.importers.huggingface import import_model
+from capacity.importers.safetensors import StoredTensor, read_folder, read_header
+
+
+def write(path, table, data=b"", length=None):
+    """A file as its format says: eight bytes of length, the header, the data."""
+    header = json.dumps(table).encode() if isinstance(table, dict) else table
+    path.write_bytes((len(header) if length is None else length).to_bytes(8, "little") + header + data)
+    return path
+
+
+def row(dtype="BF16", shape=(2, 3), place=(0, 12)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(place)}
+
+
+def test_a_header_gives_types_shapes_and_bytes(tmp_path):
+    table = {"__metadata__": {"format": "pt"}, "a": row(), "b": row("F8_E4M3", (5,), (12, 17))}
+    found = read_header(write(tmp_path / "x.safetensors", table, bytes(17)))
+
+    assert found == {"a": StoredTensor("BF16", (2, 3), 12), "b": StoredTensor("F8_E4M3", (5,), 5)}
+
+
+@pytest.mark.parametrize(
+    ("table", "length", "sentence"),
+    [
+        ({"a": row()}, 10**6, "cut off"),
+        (b"", 2**63, "cut off"),
+        (b"not json", None, "not valid JSON"),
+        (b"[1]", None, "expected a JSON object"),
+        ({"a": 3}, None, "no valid dtype"),
+        ({"a": row(dtype="BF17")}, None, "no valid dtype"),
+        ({"a": row(shape=(-2, 3))}, None, "no valid dtype"),
+        ({"a": row(shape=(2, 4))}, None, "needs 16 bytes"),
+        ({"a": row(place=(6, 18))}, None, "needs 12 bytes"),
+        ({"a": row(place=(12,))}, None, "no valid dtype"),
+    ],
+)
+def test_a_header_that_does_not_hold_together_is_refused(tmp_path, table, length, sentence):
+    file = write(tmp_path / "x.safetensors", table, bytes(12), length)
+
+    with pytest.raises(SpecError, match=sentence):
+        read_header(file)
+
+
+def test_a_folder_is_read_through_its_index(tmp_path):
+    write(tmp_path / "1.safetensors", {"a": row()}, bytes(12))
+    write(tmp_path / "2.safetensors", {"b": row()}, bytes(12))
+    write(tmp_path / "stray.safetensors", {"a": row()}, bytes(12))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
+
+    assert sorted(read_folder(tmp_path)) == ["a", "b"]
+    index.write_text(json.dumps({"weight_map": {"a": "../1.safetensors"}}))
+    with pytest.raises(SpecError, match="outside the folder"):
+        read_folder(tmp_path)
+    index.unlink()
+    with pytest.raises(SpecError, match="is in another file as well"):
+        read_folder(tmp_path)
+
+
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
+    with pytest.raises(SpecError, match=r"no \.safetensors file"):
+        read_folder(tmp_path)
+
+
+def test_a_model_folder_with_weights_knows_their_bytes(tmp_path):
+    config = {"model_type": "llama", "hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config |= {"intermediate_size": 8, "vocab_size": 3, "torch_dtype": "bfloat16", "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write(tmp_path / "model.safetensors", {"a": row()}, bytes(12))
+
+    assert import_model(tmp_path).checkpoint.total_bytes == 12
