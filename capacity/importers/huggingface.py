@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import SpecError, unknown_name
+from pydantic import ValidationError
+
+from capacity.errors import SpecError, rephrase, unknown_name
 from capacity.importers.hf.config import Config
 from capacity.importers.hf.decoder import decoder
 from capacity.importers.hf.facts import facts_of, model_types
@@ -61,7 +63,10 @@ def import_config(data: Mapping[str, Any], name: str, where: str) -> ModelSpec:
     config = Config(data, where, facts.defaults, kind, facts.harmless)
     for key in ("quantization_config", "compression_config"):
         config.given(key)
-    stage, vocabulary, positions = decoder(config, facts)
+    try:
+        stage, vocabulary, positions = decoder(config, facts)
+    except ValidationError as error:
+        raise rephrase(error, where) from None
     config.finish()
     checkpoint, stored = checkpoint_of(data, where)
     table = {

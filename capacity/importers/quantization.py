@@ -103,7 +103,7 @@ def _fp8_by_row(table: Mapping[str, Any], where: str) -> dict[str, str]:
 def _mxfp4(table: Mapping[str, Any], where: str) -> dict[str, str]:
     """Only experts are stored in mxfp4; a file must say that attention is left alone, or it is not this method."""
     kept = table.get("modules_to_not_convert")
-    if kept is not None and not any("self_attn" in str(name) for name in kept):
+    if kept is not None and (not isinstance(kept, list) or not any("self_attn" in str(name) for name in kept)):
         raise SpecError(f"{where}: mxfp4 is supported for experts only, but self_attn is not in modules_to_not_convert")
     return {"experts": "mxfp4"}
 

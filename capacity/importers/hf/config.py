@@ -177,7 +177,7 @@ def _leaves(data: Mapping[str, Any], read: set[str], prefix: str = "") -> Iterab
 
 
 def _first(keys: Keys) -> str:
-    return keys if isinstance(keys, str) else keys[0]
+    return keys if isinstance(keys, str) else (keys or ("a key",))[0]
 
 
 def _short(value: Any) -> str:
