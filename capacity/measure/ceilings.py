@@ -54,15 +54,22 @@ def _cpu_copy(buffer: np.ndarray) -> float:
 
 
 def _cpu_matrix_vector(buffer: np.ndarray, threads: int) -> float:
-    """The decoder's own linear on one large fp32 matrix at batch 1."""
-    columns = 4096
-    rows = buffer.size // columns
-    x, y = buffer[:columns].copy(), np.zeros(rows, np.float32)
-    arguments = (0, *(ctypes.c_void_p(a.ctypes.data) for a in (buffer,)), None)
-    tail = (ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), rows, columns, 1, 0)
+    """The decoder's own linear at batch 1 on one large matrix, fp32 or bf16, of short or long rows: the best."""
     library = cpu_decoder.library()
     library.ref_threads(threads)
-    return buffer.nbytes / best_s(lambda: library.ref_linear(*arguments, *tail))
+    halves = cpu_decoder.to_bf16(buffer[: buffer.size // 2])
+    return max(
+        _linear_bytes_per_s(library, number, weights, columns)
+        for number, weights in ((0, buffer), (1, halves))
+        for columns in (1024, 4096)
+    )
+
+
+def _linear_bytes_per_s(library: ctypes.CDLL, number: int, weights: np.ndarray, columns: int) -> float:
+    rows = weights.size // columns
+    x, y = np.full(columns, 0.5, np.float32), np.zeros(rows, np.float32)
+    w, given, out = (ctypes.c_void_p(array.ctypes.data) for array in (weights, x, y))
+    return weights.nbytes / best_s(lambda: library.ref_linear(number, w, None, given, out, rows, columns, 1, 0))
 
 
 def _cpu_multiply_add(library: ctypes.CDLL, threads: int) -> float:

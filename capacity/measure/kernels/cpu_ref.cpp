@@ -16,6 +16,9 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#ifdef __AVX512F__
+#include <immintrin.h>  // gcc 12 widens bytes and halves element by element unless told the instruction
+#endif
 
 typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t Words __attribute__((vector_size(64)));
@@ -27,18 +30,28 @@ struct BFloat16 { uint16_t bits; };
 static inline Vector load16(const float* p) { return *reinterpret_cast<const Vector*>(p); }
 
 static inline Vector load16(const BFloat16* p) {
+#ifdef __AVX512F__
+    __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return reinterpret_cast<Vector>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+#else
     typedef uint16_t Halves __attribute__((vector_size(32)));
     Halves halves;
     std::memcpy(&halves, p, sizeof halves);
     return reinterpret_cast<Vector>(__builtin_convertvector(halves, Words) << 16);
+#endif
 }
 
 static inline Vector load16(const int8_t* p) {
+#ifdef __AVX512F__
+    __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return reinterpret_cast<Vector>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
+#else
     typedef int8_t Bytes __attribute__((vector_size(16)));
     Bytes bytes;
     std::memcpy(&bytes, p, sizeof bytes);
     typedef float Floats __attribute__((vector_size(64)));
     return __builtin_convertvector(bytes, Floats);
+#endif
 }
 
 static inline float widen(float value) { return value; }
@@ -77,15 +90,17 @@ static void normalise(const float* x, const Weight* gain, float* y, int batch, i
 template <class Weight, int ROWS, int SEQUENCES>
 static void tile(const Weight* w, const float* scale, const float* x, float* y, int rows, int columns, bool add) {
     Vector total[ROWS][SEQUENCES] = {};
-    for (int k = 0; k < columns; k += LANES) {
-        Vector weight[ROWS];
-        for (int r = 0; r < ROWS; r++) {
-            weight[r] = load16(w + size_t(r) * columns + k);
-            __builtin_prefetch(w + size_t(r) * columns + k + 2048 / sizeof(Weight), 0, 3);
-        }
-        for (int b = 0; b < SEQUENCES; b++) {
-            Vector input = load16(x + size_t(b) * columns + k);
-            for (int r = 0; r < ROWS; r++) total[r][b] += weight[r] * input;
+    constexpr int LINE = 64 / sizeof(Weight);  // weights of one cache line; the same line of the next tile is fetched ahead
+    for (int line = 0; line < columns; line += LINE) {
+        for (int r = 0; r < ROWS; r++) __builtin_prefetch(w + size_t(ROWS + r) * columns + line, 0, 2);
+        int end = line + LINE < columns ? line + LINE : columns;
+        for (int k = line; k < end; k += LANES) {
+            Vector weight[ROWS];
+            for (int r = 0; r < ROWS; r++) weight[r] = load16(w + size_t(r) * columns + k);
+            for (int b = 0; b < SEQUENCES; b++) {
+                Vector input = load16(x + size_t(b) * columns + k);
+                for (int r = 0; r < ROWS; r++) total[r][b] += weight[r] * input;
+            }
         }
     }
     for (int b = 0; b < SEQUENCES; b++)
