@@ -6,8 +6,10 @@ Rehearsed without a device by running the same functions on the emulation; what 
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 from capacity.measure import ceilings, nvrtc
@@ -273,6 +275,7 @@ def machine(before: dict[str, float], load: float) -> Machine:
     facts, after = torch.cuda.get_device_properties(0), _smi()
     return Machine(
         device_name=facts.name,
+        part=part_of_device(facts.name),
         compute_capability=f"{facts.major}.{facts.minor}",
         units=facts.multi_processor_count,
         l2_bytes=getattr(facts, "L2_cache_size", None),
@@ -286,6 +289,12 @@ def machine(before: dict[str, float], load: float) -> Machine:
         load_before=load,
         load_after=load_average(),
     )
+
+
+def part_of_device(name: str) -> str | None:
+    """The part of the catalogue that a device name stands for; None when the table does not know the name."""
+    text = files("capacity").joinpath("data/device_names.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text).get(name)
 
 
 def _smi() -> dict[str, float]:

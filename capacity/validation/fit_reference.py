@@ -8,6 +8,7 @@ wins.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -159,3 +160,26 @@ def as_toml(items: Iterable[Calibration], *, note: str) -> str:
             blocks += ["[calibration.hold_out]", f"points = {item.hold_out.points}", 'held_out_by = "model"']
             blocks += [f"{n} = {getattr(item.hold_out, n):.4g}" for n in ("mean_absolute", "p90", "worst")]
     return "\n".join(blocks) + "\n"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the calibrations of a file of runs, one for each part and weights format that has three models."""
+    from capacity.measure.records import read_runs
+
+    if len(arguments) != 1:
+        raise SystemExit("usage: python -m capacity.validation.fit_reference RUNS.jsonl")
+    runs = [run for run in read_runs(arguments[0]) if run.kind == "decode" and run.accepted]
+    cases = dict.fromkeys((run.machine.part, _format(run)) for run in runs if run.machine.part)
+    items = [
+        fit(runs, weights=weights, part=part, name=f"reference {part} {weights}") for part, weights in cases if part
+    ]
+    kernel = ", ".join(sorted({run.kernel_sha256[:12] for run in runs}))
+    note = (
+        "Constants of the latency law for the reference decoder: python -m capacity.validation.fit_reference\n"
+        f"Fitted to accepted decode runs of kernel {kernel}; the models not listed under points were held out."
+    )
+    print(as_toml(items, note=note), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -89,10 +89,15 @@ def validate(file: str | Path | None = None) -> ReferenceCheck:
     if not runs:
         raise CapacityError("no measured runs to validate against; make some with `capacity measure`")
     accepted = [run for run in runs if run.accepted]
-    pairs = [pair for run in accepted for pair in compare(run)]
-    rejected = tuple(f"{run.run_id[:12]} {run.kind}: {run.reject_reason}" for run in runs if not run.accepted)
+    pairs: list[Pair] = []
+    rejected = [f"{run.run_id[:12]} {run.kind}: {run.reject_reason}" for run in runs if not run.accepted]
+    for run in accepted:
+        try:
+            pairs.extend(compare(run))
+        except CapacityError as error:
+            rejected.append(f"{run.run_id[:12]} {run.kind}: {error}")
     errors = {name: summarise(found) for name in QUANTITIES if (found := _named(pairs, name))}
-    return ReferenceCheck(tuple(pairs), rejected, _matrix(pairs), errors, tuple(_targets(pairs)))
+    return ReferenceCheck(tuple(pairs), tuple(rejected), _matrix(pairs), errors, tuple(_targets(pairs)))
 
 
 def compare(run: MeasuredRun) -> Iterable[Pair]:
