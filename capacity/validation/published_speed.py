@@ -76,6 +76,11 @@ def validate(file: str | Path | None = None) -> PublishedSpeed:
     )
 
 
+def published_rows() -> int:
+    """How many rows the shipped table has."""
+    return len(_rows(None))
+
+
 def _pair(row: dict[str, str]) -> Pair:
     deploy = Deployment.parse(
         {"weights": row["weights"], "tensor_parallel": _count(row, "tensor_parallel")}, where=row["id"]

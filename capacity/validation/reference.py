@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from capacity import evaluate
+from capacity.calibrations import calibrations
 from capacity.catalog import load_hardware
 from capacity.errors import CapacityError
 from capacity.estimators import memory
@@ -20,6 +21,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun
 from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec, Stage, Tensor
 from capacity.validation.compare import Errors, Pair, summarise
+from capacity.validation.published_speed import published_rows
 
 DEVICES = {"cpu": "CPU", "gpu": "CUDA"}
 MEMORY = ("weights", "kv cache", "kv cache in blocks", "activation peak")
@@ -207,8 +209,6 @@ def _time_pairs(run: MeasuredRun) -> Iterable[Pair]:
 
 def _calibrates(run: MeasuredRun, notes: Sequence[str]) -> bool:
     """Whether the model of this run took part in the fit: then it says nothing about it."""
-    from capacity.calibrations import calibrations
-
     used = {point for item in calibrations() if any(item.name in note for note in notes) for point in item.points}
     return _workload(run).model in used
 
@@ -239,13 +239,18 @@ def _named(pairs: Iterable[Pair], quantity: str, source: str | None = None) -> l
 
 
 def _matrix(pairs: list[Pair]) -> dict[str, dict[str, str]]:
-    """Runs by quantity and device; a blank is a blank."""
+    """What each estimate rests on, by evidence; a blank is shown as one."""
     rows: dict[str, dict[str, str]] = {}
+    fits = sum(item.scope.engine == "reference" and item.scope.phase == "decode" for item in calibrations())
     for name in QUANTITIES:
-        rows[name] = {}
+        estimate = name == "TPOT estimate"
+        rows[name] = {"computed": "-" if estimate else "yes"}
         for source, device in DEVICES.items():
             count = len(_named(pairs, name, source))
-            rows[name][device] = f"{count} runs" if count else "no run yet"
+            rows[name][f"measured, {device}"] = f"{count} runs" if count else "no run yet"
+        published = published_rows() if name == "TPOT bound" else 0
+        rows[name]["published"] = f"{published} rows" if published else "-"
+        rows[name]["calibrated"] = f"{fits} fits" if estimate and fits else "-"
     return rows
 
 
