@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from capacity.errors import CapacityError, unknown_name
-from capacity.measure import ceilings, cpu_decoder, harness
-from capacity.measure.environment import code_commit, cpu_machine, cpu_model, load_average, now_utc, software
+from capacity.measure import ceilings, harness
+from capacity.measure.environment import cpu_model, load_average
 from capacity.measure.records import write_runs
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
@@ -169,13 +169,4 @@ def cpu_ceiling_run(part: str, *, quick: bool) -> MeasuredRun:
     """All ceilings of this processor as one record."""
     load = load_average()
     found = dict(ceilings.cpu_ceilings(THREADS, quick=quick))
-    return MeasuredRun(
-        kind="ceiling",
-        source="cpu",
-        created_utc=now_utc(),
-        code_commit=code_commit(),
-        kernel_sha256=cpu_decoder.source_sha256(),
-        machine=cpu_machine(THREADS, load, part),
-        software=software("cpu_ref", cpu_decoder.compiler_version()),
-        values=found,
-    ).sealed()
+    return harness.cpu_record("ceiling", threads=THREADS, load=load, part=part, values=found)

@@ -108,8 +108,8 @@ def cuda_ceilings(*, quick: bool = False) -> Iterator[tuple[str, float]]:
     yield "graph_launch_s", _graph_launch_s(torch, small)
     pinned = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
     there = torch.empty(2**28, dtype=torch.uint8, device="cuda")
-    yield "host_to_device_bytes_per_s", 2**28 / _cuda_best_s(torch, lambda: there.copy_(pinned, non_blocking=True))
-    yield "device_to_host_bytes_per_s", 2**28 / _cuda_best_s(torch, lambda: pinned.copy_(there, non_blocking=True))
+    yield "host_to_device_bytes_per_s", 2**28 / cuda_best_s(torch, lambda: there.copy_(pinned, non_blocking=True))
+    yield "device_to_host_bytes_per_s", 2**28 / cuda_best_s(torch, lambda: pinned.copy_(there, non_blocking=True))
 
 
 def cuda_torch() -> Any:
@@ -127,7 +127,7 @@ def _cuda_streams(torch: Any, size: int) -> Iterator[tuple[str, float]]:
     words = torch.randn(size // 4, device="cuda")
     target = torch.empty_like(words)
     yield "read_bytes_per_s", max(_cuda_reads(torch, words))
-    yield "copy_bytes_per_s", 2 * size / _cuda_best_s(torch, lambda: target.copy_(words))
+    yield "copy_bytes_per_s", 2 * size / cuda_best_s(torch, lambda: target.copy_(words))
 
 
 def _context_bytes(torch: Any) -> float:
@@ -138,8 +138,8 @@ def _context_bytes(torch: Any) -> float:
     return float(total - free - torch.cuda.memory_reserved())
 
 
-def _cuda_best_s(torch: Any, run: Callable[[], Any], repeats: int = 10) -> float:
-    """Fastest of several runs between two events on the stream. [s]"""
+def event_samples_s(torch: Any, run: Callable[[], Any], repeats: int) -> tuple[float, ...]:
+    """Times between two events around single runs, after a warm-up. [s]"""
     for _ in range(3):
         run()
     times = []
@@ -150,7 +150,12 @@ def _cuda_best_s(torch: Any, run: Callable[[], Any], repeats: int = 10) -> float
         stop.record()
         stop.synchronize()
         times.append(start.elapsed_time(stop) * 1e-3)
-    return min(times)
+    return tuple(times)
+
+
+def cuda_best_s(torch: Any, run: Callable[[], Any], repeats: int = 10) -> float:
+    """Fastest of several runs between two events on the stream. [s]"""
+    return min(event_samples_s(torch, run, repeats))
 
 
 def _cuda_reads(torch: Any, words: Any) -> Iterator[float]:
@@ -167,13 +172,13 @@ def _cuda_reads(torch: Any, words: Any) -> Iterator[float]:
         lambda: torch.mv(narrow, narrow_x, out=narrow_out),
     )
     for run in runs:
-        yield words.nbytes / _cuda_best_s(torch, run)
+        yield words.nbytes / cuda_best_s(torch, run)
 
 
 def _cuda_gemm(torch: Any, size: int, kind: Any) -> float:
     a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
     out = torch.empty(size, size, device="cuda", dtype=kind)
-    return 2.0 * size**3 / _cuda_best_s(torch, lambda: torch.mm(a, b, out=out))
+    return 2.0 * size**3 / cuda_best_s(torch, lambda: torch.mm(a, b, out=out))
 
 
 def _eager_launch_s(torch: Any, small: Any) -> float:
@@ -183,7 +188,7 @@ def _eager_launch_s(torch: Any, small: Any) -> float:
         for _ in range(1000):
             small.add_(1.0)
 
-    return _cuda_best_s(torch, many, repeats=5) / 1000
+    return cuda_best_s(torch, many, repeats=5) / 1000
 
 
 def _graph_launch_s(torch: Any, small: Any) -> float:
@@ -192,4 +197,4 @@ def _graph_launch_s(torch: Any, small: Any) -> float:
     with torch.cuda.graph(graph):
         for _ in range(1000):
             small.add_(1.0)
-    return _cuda_best_s(torch, graph.replay, repeats=5) / 1000
+    return cuda_best_s(torch, graph.replay, repeats=5) / 1000

@@ -158,9 +158,7 @@ def random_weights(shape: DecoderShape, seed: int) -> Weights:
     rng = np.random.default_rng(seed)
     embedding = random_matrix(rng, shape.vocabulary, shape.hidden_size, shape.wide_format)
     tied = shape.tied
-    head = (
-        embedding if tied else random_matrix(rng, shape.vocabulary, shape.hidden_size, shape.wide_format)
-    )
+    head = embedding if tied else random_matrix(rng, shape.vocabulary, shape.hidden_size, shape.wide_format)
     weights = Weights(embedding, head, _gain(rng, shape))
     for _ in range(shape.layers):
         layer = {
@@ -313,9 +311,7 @@ class CpuDecoder:
         for call in self.calls:
             start = time.perf_counter()
             call.run()
-            spent[call.count.operator] = (
-                spent.get(call.count.operator, 0.0) + time.perf_counter() - start
-            )
+            spent[call.count.operator] = spent.get(call.count.operator, 0.0) + time.perf_counter() - start
         return spent
 
     def _step_calls(self) -> list[Call]:
@@ -357,9 +353,7 @@ class CpuDecoder:
         eps = ctypes.c_float(self.shape.norm_eps)
         arguments = (FORMATS[gain.format], _at(x), _at(gain.values), _at(y), self.batch, x.shape[1], eps)
         moved_bytes = x.nbytes + y.nbytes
-        return self._call(
-            operator, "normalise", arguments, weight_bytes=gain.nbytes, activation_bytes=moved_bytes
-        )
+        return self._call(operator, "normalise", arguments, weight_bytes=gain.nbytes, activation_bytes=moved_bytes)
 
     def _linear(self, operator: str, w: Matrix, x: np.ndarray, y: np.ndarray, *, add: bool = False) -> Call:
         rows, columns = w.values.shape
@@ -367,9 +361,7 @@ class CpuDecoder:
         arguments = (FORMATS[w.format], _at(w.values), scales, _at(x), _at(y), rows, columns, self.batch, int(add))
         moved_bytes = x.nbytes + y.nbytes * (2 if add else 1)
         flop = 2 * rows * columns * self.batch
-        return self._call(
-            operator, "linear", arguments, weight_bytes=w.nbytes, activation_bytes=moved_bytes, flop=flop
-        )
+        return self._call(operator, "linear", arguments, weight_bytes=w.nbytes, activation_bytes=moved_bytes, flop=flop)
 
     def _rotate(self, view: CacheView) -> Call:
         s, qkv = self.shape, self.workspace["qkv"]
@@ -377,9 +369,7 @@ class CpuDecoder:
         rotated = (s.query_size + s.kv_size) * 2 + s.kv_size  # reads and writes q and k, reads v
         moved_bytes = self.batch * (rotated + s.head_size) * 4
         written_bytes = self.batch * 2 * s.kv_size * self.keys.itemsize
-        return self._call(
-            "qkv", "rotate", arguments, kv_write_bytes=written_bytes, activation_bytes=moved_bytes
-        )
+        return self._call("qkv", "rotate", arguments, kv_write_bytes=written_bytes, activation_bytes=moved_bytes)
 
     def _attention(self, view: CacheView) -> Call:
         s, qkv, out = self.shape, self.workspace["qkv"], self.workspace["attended"]

@@ -99,7 +99,7 @@ def _own_read_bytes_per_s() -> float:
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
     blocks = device.limits.processors * max(1, kernel.blocks_per_processor(512, 0))
     count = ctypes.c_longlong(size // 16)
-    return size / ceilings._cuda_best_s(torch, lambda: kernel((blocks, 1, 1), 512, 0, words, count, out))
+    return size / ceilings.cuda_best_s(torch, lambda: kernel((blocks, 1, 1), 512, 0, words, count, out))
 
 
 def _decode(one: DecoderShape, quick: bool) -> Callable[[], Iterator[MeasuredRun]]:
@@ -134,7 +134,7 @@ def decode_run(one: DecoderShape, batch: int, context: int, backend: Any, weight
         counts=counts(decoder.operators(context)),
         clock="cuda_event",
         warmup_steps=3,
-        samples_s=event_samples_s(torch, graph.replay),
+        samples_s=ceilings.event_samples_s(torch, graph.replay, REPLAYS),
         quality=quality,
         graph=True,
         gemm_backend=decoder.gemm_backend,
@@ -176,21 +176,6 @@ def decoder_tokens(decoder: ReferenceDecoder, token: list[int]) -> Any:
     return torch.tensor(token, dtype=torch.int32, device=decoder.position.device)
 
 
-def event_samples_s(torch: Any, run: Callable[[], Any], repeats: int = REPLAYS) -> tuple[float, ...]:
-    """Times between two events around single runs, after a warm-up. [s]"""
-    for _ in range(3):
-        run()
-    times = []
-    for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop) * 1e-3)
-    return tuple(times)
-
-
 def _prefill(one: DecoderShape, quick: bool) -> Callable[[], Iterator[MeasuredRun]]:
     def make() -> Iterator[MeasuredRun]:
         import torch
@@ -199,7 +184,7 @@ def _prefill(one: DecoderShape, quick: bool) -> Callable[[], Iterator[MeasuredRu
         for batch, tokens in [(1, 128)] if quick else [(1, 128), (1, 1024), (1, 8192), (8, 1024)]:
             before, load = _smi(), load_average()
             prompts = torch.randint(0, one.vocabulary, (batch, tokens), device="cuda")
-            samples = event_samples_s(torch, partial(model, prompts), repeats=9)
+            samples = ceilings.event_samples_s(torch, partial(model, prompts), repeats=9)
             asked = workload(one, batch=batch, prompt_tokens=tokens)
             yield _record(
                 "prefill", before, load, workload=asked, clock="cuda_event", samples_s=samples, backend="torch"

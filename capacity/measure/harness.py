@@ -65,6 +65,22 @@ def counts(rows: tuple[OperatorCount, ...]) -> Counts:
     )
 
 
+def cpu_record(
+    kind: str, *, threads: int, load: float, part: str, backend: str = "cpu_ref", **fields: Any
+) -> MeasuredRun:
+    """A sealed record of this computer's processor; ``load`` is the load average before the run."""
+    return MeasuredRun(
+        kind=kind,
+        source="cpu",
+        created_utc=now_utc(),
+        code_commit=code_commit(),
+        kernel_sha256=cpu_decoder.source_sha256(),
+        machine=cpu_machine(threads, load, part),
+        software=software(backend, cpu_decoder.compiler_version(), gemm_backend=backend),
+        **fields,
+    ).sealed()
+
+
 def cpu_decode_runs(
     shape: DecoderShape,
     cases: list[tuple[int, int]],
@@ -84,21 +100,18 @@ def cpu_decode_runs(
             decoder.step()
 
         samples = sampled_s(again, repeats=repeats)
-        yield MeasuredRun(
-            kind="decode",
-            source="cpu",
-            created_utc=now_utc(),
-            code_commit=code_commit(),
-            kernel_sha256=cpu_decoder.source_sha256(),
-            machine=cpu_machine(threads, load, part),
-            software=software("cpu_ref", cpu_decoder.compiler_version(), gemm_backend="cpu_ref"),
+        yield cpu_record(
+            "decode",
+            threads=threads,
+            load=load,
+            part=part,
             workload=workload(shape, batch=batch, context_tokens=context),
             counts=counts(decoder.counts()),
             warmup_steps=WARMUP_STEPS,
             samples_s=samples,
             operator_s=decoder.timed_step(),
             quality=quality,
-        ).sealed()
+        )
 
 
 def check_cpu(shape: DecoderShape, batch: int, context: int, weights: cpu_decoder.Weights) -> Quality:
@@ -139,14 +152,12 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
         model(prompts)
     one = decoder.cache_bytes if decoder else shape.cache_bytes(1, tokens)
     content = 2 * shape.layers * tokens * shape.kv_size * shape.kv_bytes
-    return MeasuredRun(
-        kind="memory",
-        source="cpu",
-        created_utc=now_utc(),
-        code_commit=code_commit(),
-        kernel_sha256=cpu_decoder.source_sha256(),
-        machine=cpu_machine(threads, load, part),
-        software=software("torch", cpu_decoder.compiler_version(), gemm_backend="torch"),
+    return cpu_record(
+        "memory",
+        threads=threads,
+        load=load,
+        part=part,
+        backend="torch",
         workload=workload(shape, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
         memory=Held(
             weight_bytes=model.weight_bytes,
@@ -155,7 +166,7 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
             activation_peak_bytes=live.peak_bytes,
             workspace_bytes=decoder.workspace_bytes if decoder else None,
         ),
-    ).sealed()
+    )
 
 
 def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: int, part: str) -> MeasuredRun:
@@ -168,14 +179,12 @@ def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: in
     arena_bytes = int(model.weight_bytes * share)
     found = largest_batch(lambda n: arena_holds(model, batch=n, tokens=tokens, arena_bytes=arena_bytes))
     one = shape.cache_bytes(1, tokens)
-    return MeasuredRun(
-        kind="memory",
-        source="cpu",
-        created_utc=now_utc(),
-        code_commit=code_commit(),
-        kernel_sha256=cpu_decoder.source_sha256(),
-        machine=cpu_machine(threads, load, part),
-        software=software("torch", cpu_decoder.compiler_version(), gemm_backend="torch"),
+    return cpu_record(
+        "memory",
+        threads=threads,
+        load=load,
+        part=part,
+        backend="torch",
         workload=workload(shape, batch=max(1, found), context_tokens=tokens, prompt_tokens=tokens),
         memory=Held(
             weight_bytes=model.weight_bytes,
@@ -185,7 +194,7 @@ def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: in
             arena_bytes=arena_bytes,
             max_batch=found,
         ),
-    ).sealed()
+    )
 
 
 def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int, part: str) -> MeasuredRun:
@@ -198,15 +207,13 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
     torch.set_num_threads(threads)
     model = Prefill(shape, max_tokens=tokens)
     prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
-    return MeasuredRun(
-        kind="prefill",
-        source="cpu",
-        created_utc=now_utc(),
-        code_commit=code_commit(),
-        kernel_sha256=cpu_decoder.source_sha256(),
-        machine=cpu_machine(threads, load, part),
-        software=software("torch", cpu_decoder.compiler_version(), gemm_backend="torch"),
+    return cpu_record(
+        "prefill",
+        threads=threads,
+        load=load,
+        part=part,
+        backend="torch",
         workload=workload(shape, batch=batch, prompt_tokens=tokens),
         warmup_steps=WARMUP_STEPS,
         samples_s=sampled_s(lambda: model(prompts), repeats=9),
-    ).sealed()
+    )
