@@ -7,7 +7,7 @@ from pathlib import Path
 
 from capacity.errors import CapacityError, unknown_name
 from capacity.measure import ceilings, harness
-from capacity.measure.environment import cpu_model, load_average
+from capacity.measure.environment import code_commit, cpu_model, load_average
 from capacity.measure.records import write_runs
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
@@ -90,10 +90,12 @@ def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None =
         planned = cuda_runs.planned(kind, quick=quick)
     else:
         planned = cpu_planned(kind, quick=quick)
-    return write_runs(target, _with_progress(planned))
+    code_commit()  # fixed now: the code that runs is the code that is loaded
+    return _written_with_progress(target, planned)
 
 
-def _with_progress(planned: list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]) -> list[MeasuredRun]:
+def _written_with_progress(target: Path, planned: list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]) -> Path:
+    """Make the runs; the file is whole after each of them, so that a campaign that is cut short keeps what it has."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     made: list[MeasuredRun] = []
@@ -104,10 +106,11 @@ def _with_progress(planned: list[tuple[str, Callable[[], Iterator[MeasuredRun]]]
             progress.update(task, description=name)
             for made_run in make():
                 made.append(made_run)
+                write_runs(target, made)
                 verdict = "accepted" if made_run.accepted else f"rejected: {made_run.reject_reason}"
                 progress.console.print(f"{describe(made_run)}: {verdict}", highlight=False)
             progress.advance(task)
-    return made
+    return target
 
 
 def describe(made: MeasuredRun) -> str:

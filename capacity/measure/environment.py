@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,12 @@ def now_utc() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+@cache
 def code_commit() -> str:
-    """Commit of the source tree this package runs from, "+" when it has changes; "release" outside a checkout."""
+    """Commit of the source tree this package runs from, "+" when it has changes; "release" outside a checkout.
+
+    Asked once: the tree may move on during a campaign, the loaded code does not.
+    """
     folder = Path(__file__).resolve().parent
     try:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")

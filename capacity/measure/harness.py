@@ -139,19 +139,17 @@ def _near_ties(found: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int, part: str) -> MeasuredRun:
-    """Weights, cache and activation peak of a prefill of ``batch`` prompts, as arrays and live storages hold them."""
+    """Weights, cache and activation peak of ``batch`` prompts: bytes of arrays, values written, live storages."""
     import torch
 
     from capacity.measure.prefill import LiveStorage, Prefill
 
     load = load_average()
     model = Prefill(shape, max_tokens=tokens)
-    decoder = cpu_decoder.CpuDecoder(shape, 1, tokens, threads=threads) if shape.kv_format == "fp32" else None
     prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
     with LiveStorage() as live:
         model(prompts)
-    one = decoder.cache_bytes if decoder else shape.cache_bytes(1, tokens)
-    content = 2 * shape.layers * tokens * shape.kv_size * shape.kv_bytes
+    decoder = cpu_decoder.CpuDecoder(shape, batch, tokens, threads=threads)
     return cpu_record(
         "memory",
         threads=threads,
@@ -161,12 +159,23 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
         workload=workload(shape, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
         memory=Held(
             weight_bytes=model.weight_bytes,
-            kv_bytes=batch * content,
-            kv_allocated_bytes=batch * one,
+            kv_bytes=written_cache_bytes(decoder, tokens),
+            kv_allocated_bytes=decoder.cache_bytes,
             activation_peak_bytes=live.peak_bytes,
-            workspace_bytes=decoder.workspace_bytes if decoder else None,
+            workspace_bytes=decoder.workspace_bytes,
         ),
     )
+
+
+def written_cache_bytes(decoder: cpu_decoder.CpuDecoder, tokens: int) -> int:
+    """Bytes that ``tokens`` steps write into an emptied cache: its values that are no longer zero. [B]"""
+    decoder.keys[:] = 0
+    decoder.values[:] = 0
+    for token in range(1, tokens + 1):
+        decoder.move_to(token)
+        decoder.step()
+    written = np.count_nonzero(decoder.keys) + np.count_nonzero(decoder.values)
+    return int(written) * decoder.keys.itemsize
 
 
 def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: int, part: str) -> MeasuredRun:
@@ -178,7 +187,6 @@ def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: in
     model = Prefill(shape, max_tokens=tokens)
     arena_bytes = int(model.weight_bytes * share)
     found = largest_batch(lambda n: arena_holds(model, batch=n, tokens=tokens, arena_bytes=arena_bytes))
-    one = shape.cache_bytes(1, tokens)
     return cpu_record(
         "memory",
         threads=threads,
@@ -186,14 +194,7 @@ def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: in
         part=part,
         backend="torch",
         workload=workload(shape, batch=max(1, found), context_tokens=tokens, prompt_tokens=tokens),
-        memory=Held(
-            weight_bytes=model.weight_bytes,
-            kv_bytes=2 * shape.layers * tokens * shape.kv_size * shape.kv_bytes * max(1, found),
-            kv_allocated_bytes=one * max(1, found),
-            activation_peak_bytes=0,
-            arena_bytes=arena_bytes,
-            max_batch=found,
-        ),
+        memory=Held(weight_bytes=model.weight_bytes, arena_bytes=arena_bytes, max_batch=found),
     )
 
 

@@ -20,6 +20,7 @@ def largest_batch(fits: Callable[[int], bool], *, limit: int = 1024) -> int:
     good, bad = 1, 2
     while bad <= limit and fits(bad):
         good, bad = bad, bad * 2
+    bad = min(bad, limit + 1)
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)

@@ -63,4 +63,7 @@ def _run(line: str, where: str) -> MeasuredRun:
         raise SpecError(f"{where}: not a JSON object") from None
     if not isinstance(data, dict):
         raise SpecError(f"{where}: not a JSON object")
-    return MeasuredRun.parse(data, where)
+    run = MeasuredRun.parse(data, where)
+    if not run.run_id:
+        raise SpecError(f"{where}: run_id is missing; a stored run carries the hash of its content")
+    return run

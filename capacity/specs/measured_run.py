@@ -79,12 +79,12 @@ class Counts(Spec):
 
 
 class Held(Spec):
-    """Memory that a memory run found. [B], [sequence]"""
+    """Memory that a run found; ``kv_bytes`` is what the tokens wrote into the blocks allocated. [B], [sequence]"""
 
     weight_bytes: Bytes
-    kv_bytes: Bytes
-    kv_allocated_bytes: Bytes
-    activation_peak_bytes: Bytes
+    kv_bytes: Bytes | None = None
+    kv_allocated_bytes: Bytes | None = None
+    activation_peak_bytes: Bytes | None = None
     workspace_bytes: Bytes | None = None
     context_bytes: Bytes | None = None
     arena_bytes: Bytes | None = None

@@ -192,7 +192,8 @@ def _memory_pairs(run: MeasuredRun) -> Iterable[Pair]:
     predicted = (weights, w.batch * int(content), w.batch * int(blocks), int(peak))
     measured = (held.weight_bytes, held.kv_bytes, held.kv_allocated_bytes, held.activation_peak_bytes)
     for name, ours, theirs in zip(MEMORY, predicted, measured, strict=True):
-        yield _pair(run, name, "B", ours, theirs)
+        if theirs is not None:
+            yield _pair(run, name, "B", ours, theirs)
 
 
 def _time_pairs(run: MeasuredRun) -> Iterable[Pair]:

@@ -83,6 +83,10 @@ def test_bisection_finds_the_largest_batch(best):
     assert len(asked) < 20
 
 
+def test_bisection_stops_at_its_limit():
+    assert largest_batch(lambda n: True, limit=100) == 100
+
+
 def test_measuring_on_cuda_without_a_device_is_one_sentence(tmp_path):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

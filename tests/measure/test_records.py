@@ -7,6 +7,7 @@ import json
 import pytest
 
 from capacity.errors import SpecError
+from capacity.measure import campaign
 from capacity.measure.records import read_runs, write_runs
 from capacity.specs.measured_run import MeasuredRun
 
@@ -36,6 +37,28 @@ def test_a_record_that_was_changed_after_the_run_is_refused(tmp_path):
     path.write_text(json.dumps(record))
     with pytest.raises(SpecError, match=r"runs\.jsonl line 1.*changed after the run"):
         read_runs(path)
+
+
+def test_a_record_without_its_hash_is_refused(tmp_path):
+    path = write_runs(tmp_path / "runs.jsonl", [MeasuredRun.parse(BASE, "test")])
+    record = json.loads(path.read_text())
+    del record["run_id"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(SpecError, match=r"runs\.jsonl line 1: run_id is missing"):
+        read_runs(path)
+
+
+def test_a_campaign_that_is_cut_short_keeps_the_runs_it_made(tmp_path, monkeypatch):
+    run = MeasuredRun.parse(BASE, "test")
+
+    def killed():
+        yield run
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "cpu_planned", lambda kind, *, quick: [("first", killed)])
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run("all", "cpu", out=tmp_path / "runs.jsonl")
+    assert read_runs(tmp_path / "runs.jsonl") == (run.sealed(),)
 
 
 def test_a_restless_run_is_rejected_with_its_reason():
