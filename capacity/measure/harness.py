@@ -18,20 +18,21 @@ from capacity.specs.measured_run import Counts, Held, MeasuredRun, Quality, RunW
 
 WARMUP_STEPS = 3
 CHECKED_LAYERS = 2  # each kernel and each buffer between them; the rest of the layers repeats them
-LONGEST_CHECKED_CONTEXT = 512
-REPEATS = 25
-LONGEST_SAMPLING_S = 8.0
+CHECKED_CONTEXT = 77
+ROUNDS = 3
+REPEATS = 21
+LONGEST_SAMPLING_S = 3.0
 TOLERANCE = 5e-6  # fp32 sums of some thousand terms; the weights are exact in all formats
 
 
 def sampled_s(
     run: Callable[[], Any], *, repeats: int = REPEATS, longest_s: float = LONGEST_SAMPLING_S
 ) -> tuple[float, ...]:
-    """Times of single runs after a warm-up: up to ``repeats``, stopped after ``longest_s`` but never under 5. [s]"""
+    """Times of single runs after a warm-up: up to ``repeats``, stopped after ``longest_s`` but never under 3. [s]"""
     for _ in range(WARMUP_STEPS):
         run()
     times: list[float] = []
-    while len(times) < repeats and (sum(times) < longest_s or len(times) < 5):
+    while len(times) < repeats and (sum(times) < longest_s or len(times) < 3):
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
@@ -89,17 +90,19 @@ def cpu_decode_runs(
     part: str,
     repeats: int = REPEATS,
 ) -> Iterator[MeasuredRun]:
-    """Decode runs of one shape for pairs of batch and context, on shared random weights."""
+    """Decode runs of one shape for pairs of batch and context, on shared random weights.
+
+    The cases take turns, a few steps at a time, so that a slow minute of the computer does not fall on one of them.
+    """
     weights = cpu_decoder.random_weights(shape, seed=0)
-    for batch, context in cases:
-        load = load_average()
-        decoder = cpu_decoder.CpuDecoder(shape, batch, context, threads=threads, weights=weights)
-        quality = check_cpu(shape, batch, min(context, LONGEST_CHECKED_CONTEXT), weights)
-
-        def again(decoder: cpu_decoder.CpuDecoder = decoder) -> None:
-            decoder.step()
-
-        samples = sampled_s(again, repeats=repeats)
+    load = load_average()
+    checked = {batch: check_cpu(shape, batch, CHECKED_CONTEXT, weights) for batch in {batch for batch, _ in cases}}
+    decoders = [cpu_decoder.CpuDecoder(shape, *case, threads=threads, weights=weights) for case in cases]
+    samples: list[list[float]] = [[] for _ in cases]
+    for _ in range(ROUNDS):
+        for decoder, taken in zip(decoders, samples, strict=True):
+            taken.extend(sampled_s(decoder.step, repeats=-(-repeats // ROUNDS)))
+    for (batch, context), decoder, taken in zip(cases, decoders, samples, strict=True):
         yield cpu_record(
             "decode",
             threads=threads,
@@ -108,9 +111,9 @@ def cpu_decode_runs(
             workload=workload(shape, batch=batch, context_tokens=context),
             counts=counts(decoder.counts()),
             warmup_steps=WARMUP_STEPS,
-            samples_s=samples,
+            samples_s=tuple(taken),
             operator_s=decoder.timed_step(),
-            quality=quality,
+            quality=checked[batch],
         )
 
 
