@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -14,6 +15,7 @@ import capacity
 from capacity.errors import CapacityError
 
 DONE, SHORT, WRONG_INPUT = 0, 1, 2
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {
     "size": "capacity.commands.size",
     "hardware": "capacity.commands.hardware",
@@ -80,11 +82,21 @@ def run(arguments: list[str]) -> int:
     except _ClickException as error:
         return _refuse_usage(error)
     except BrokenPipeError:  # the reader of a pipe left: not a fault of the question
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return DONE
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        _drop_output()
+        return _refuse(f"standard output: cannot be written ({error.strerror})")
     except (typer.Abort, KeyboardInterrupt):
         return _refuse("interrupted")
     return code if isinstance(code, int) else DONE
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, so that leaving does not fail on it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(sentence: str) -> int:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -250,6 +251,23 @@ def test_a_reader_that_leaves_a_pipe_early_sees_no_traceback():
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("command", [["models", "list"], ["size", "llama-2-7b", "nvidia-h100-sxm5-80gb", "--json"]])
+def test_a_full_disk_under_the_output_is_one_sentence(command):
+    with open("/dev/full", "w") as full:
+        run_of = subprocess.run(
+            [sys.executable, "-m", "capacity.cli", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert run_of.returncode == 2
+    assert run_of.stderr.startswith("capacity: standard output: cannot be written")
+    assert len(run_of.stderr.splitlines()) == 1
 
 
 def test_an_escape_sequence_in_a_file_name_does_not_reach_the_terminal(capsys):
