@@ -237,7 +237,6 @@ def _calibrated_s(
             flop_per_s=peak_or_refuse(hardware, deploy, item.term.compute_format),
             memory_efficiency=_of(found.memory_efficiency, item.term.operator),
             flop_efficiency=_of(found.flop_efficiency, item.term.operator),
-            overlap=found.overlap,
         )
     value = latency.step_s(
         operators,

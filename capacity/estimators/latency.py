@@ -17,11 +17,10 @@ def operator_s(
     flop_per_s: ArrayLike,
     memory_efficiency: ArrayLike,
     flop_efficiency: ArrayLike,
-    overlap: float | None = None,
 ) -> Any:
-    r"""Time of one operator: the slower of memory and arithmetic, or their p-norm where they overlap only in part.
+    r"""Time of one operator: the slower of memory and arithmetic, perfectly overlapped.
 
-    .. math:: t = \left( (M / (e_m B))^p + (F / (e_f P))^p \right)^{1/p}
+    .. math:: t = \max(M / (e_m B), F / (e_f P))
 
     Parameters
     ----------
@@ -37,9 +36,6 @@ def operator_s(
         Share of B that this operator reaches, e_m; 1 for a bound. [1]
     flop_efficiency : array_like
         Share of P that this operator reaches, e_f; 1 for a bound. [1]
-    overlap : float or None
-        Exponent p: 1 where memory and arithmetic take turns, None (the limit, their maximum) where they overlap
-        perfectly, as in a bound. [1]
 
     Returns
     -------
@@ -51,15 +47,10 @@ def operator_s(
     >>> operator_s([16e9, 16e9], [16e9, 16e12], bytes_per_s=4e12, flop_per_s=1e15,
     ...            memory_efficiency=1, flop_efficiency=1)
     array([0.004, 0.016])
-    >>> float(operator_s(16e9, 16e12, bytes_per_s=4e12, flop_per_s=1e15, memory_efficiency=1, flop_efficiency=1,
-    ...                  overlap=1))
-    0.02
     """
     memory = np.multiply(moved_bytes, 1.0 / np.multiply(memory_efficiency, bytes_per_s))
     arithmetic = np.multiply(flop, 1.0 / np.multiply(flop_efficiency, flop_per_s))
-    if overlap is None:
-        return np.maximum(memory, arithmetic)
-    return (memory**overlap + arithmetic**overlap) ** (1.0 / overlap)
+    return np.maximum(memory, arithmetic)
 
 
 def step_s(

@@ -32,8 +32,7 @@ class HoldOutError(Spec):
 class Calibration(Spec):
     """Constants of the law in ``estimators/latency.py`` and the band that goes with them.
 
-    Efficiencies are by operator, with ``default`` for the rest; ``overlap`` is the exponent with which memory and
-    arithmetic of an operator add, None for their maximum; times are in seconds. The estimate is
+    Efficiencies are by operator, with ``default`` for the rest; times are in seconds. The estimate is
     ``value``, the band ``value * band_low`` to ``value * band_high``.
     """
 
@@ -41,7 +40,6 @@ class Calibration(Spec):
     scope: Scope
     memory_efficiency: FrozenMapping[str, Fraction] = FrozenMapping({"default": 1.0})
     flop_efficiency: FrozenMapping[str, Fraction] = FrozenMapping({"default": 1.0})
-    overlap: Annotated[float, Field(ge=1, le=64)] | None = None
     layer_s: NonNegative = 0.0
     launch_s: NonNegative = 0.0
     sequence_s: NonNegative = 0.0

@@ -1,22 +1,21 @@
 """Fit the constants of the latency law to decode runs of two models, the smallest and the largest of each format.
 
-On a processor memory and arithmetic of the decoder take turns (overlap 1), so the law is linear in its unknowns:
-seconds per byte and per FLOP of matrices and of attention, and seconds per launch. Each run weighs the same
-relative to its time. No rate may be better than its ceiling; the subset of those that are worse with the least error
-wins.
+The unknowns are the shares of bandwidth and peak that matrices and attention reach, and the time of a launch. The law
+takes a maximum, so the squared relative error is lowered one constant at a time, in steps that halve; no share
+exceeds 1. Each run weighs the same relative to its time.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from capacity.catalog import load_hardware
 from capacity.errors import CapacityError
-from capacity.estimators import work
+from capacity.estimators import latency, work
 from capacity.specs.calibration import Calibration, HoldOutError, Scope
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun
@@ -24,7 +23,8 @@ from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
 NARROWEST_BAND = 0.10
-TERMS = ("matrix bytes", "matrix FLOP", "attention bytes", "attention FLOP", "launches")
+START = {"matrix bytes": 0.8, "matrix FLOP": 0.8, "attention bytes": 0.5, "attention FLOP": 0.5, "launch": 1e-6}
+FIRST_STEP, LAST_STEP = 0.5, 1e-3
 
 
 def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> Calibration:
@@ -52,23 +52,42 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
     chosen = {ordered[0], ordered[-1]}
     hardware = load_hardware(part)
     fitted, held = [r for r in mine if _model(r) in chosen], [r for r in mine if _model(r) not in chosen]
-    quantities, seconds = np.array([terms(r) for r in fitted]), np.array([r.median_s for r in fitted])
-    rates = least_squares(quantities, seconds, least=_ceilings(hardware))
-    pairs = [_pair(r, rates) for r in held]
-    within = summarise([_pair(r, rates) for r in fitted]).worst
-    band = max(NARROWEST_BAND, within)
+    constants = search([terms(run, hardware) for run in fitted], np.array([run.median_s for run in fitted]))
+    pairs = [_pair(run, constants, hardware) for run in held]
+    band = max(NARROWEST_BAND, summarise([_pair(run, constants, hardware) for run in fitted]).worst)
     return Calibration(
         name=name,
         scope=Scope(engine="reference", device_class=part, weights=weights),
-        memory_efficiency=_efficiencies(rates[0], rates[2], hardware.memory.bytes_per_s),
-        flop_efficiency=_efficiencies(rates[1], rates[3], _peak(hardware)),
-        overlap=1.0,
-        launch_s=float(rates[4]),
+        memory_efficiency={"default": constants["matrix bytes"], "attention": constants["attention bytes"]},
+        flop_efficiency={"default": constants["matrix FLOP"], "attention": constants["attention FLOP"]},
+        launch_s=constants["launch"],
         band_low=1 - band,
         band_high=1 + band,
         points=tuple(sorted(chosen)),
         hold_out=_hold_out(pairs),
     )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of one run, at full ceilings, by operator: memory and compute seconds, which are attention, and launches."""
+
+    memory_s: np.ndarray
+    compute_s: np.ndarray
+    attention: np.ndarray
+    launches: int
+
+    def seconds(self, constants: Mapping[str, float]) -> float:
+        """The latency law with these constants. [s]"""
+        operators = latency.operator_s(
+            self.memory_s,
+            self.compute_s,
+            bytes_per_s=1.0,
+            flop_per_s=1.0,
+            memory_efficiency=np.where(self.attention, constants["attention bytes"], constants["matrix bytes"]),
+            flop_efficiency=np.where(self.attention, constants["attention FLOP"], constants["matrix FLOP"]),
+        )
+        return float(operators.sum() + self.launches * constants["launch"])
 
 
 def _model(run: MeasuredRun) -> str:
@@ -79,60 +98,45 @@ def _format(run: MeasuredRun) -> str:
     return run.workload.weights if run.workload else ""
 
 
-def _peak(hardware: HardwareSpec) -> float:
-    peak = hardware.peak("fp32")
-    if peak is None:
-        raise CapacityError(f"{hardware.name} has no fp32 path, in which this decoder computes")
-    return peak
-
-
-def _ceilings(hardware: HardwareSpec) -> list[float]:
-    """Least seconds of a byte, a FLOP and a launch, in the order of `TERMS`."""
-    byte_s, flop_s = 1.0 / hardware.memory.bytes_per_s, 1.0 / _peak(hardware)
-    return [byte_s, flop_s, byte_s, flop_s, 0.0]
-
-
-def terms(run: MeasuredRun) -> list[float]:
-    """The quantities of the law for one run, in the order of `TERMS`."""
-    if run.workload is None:
-        return [0.0] * len(TERMS)
+def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
+    """The operators of one run as the estimators see them."""
+    peak, asked = hardware.peak("fp32"), run.workload
+    if peak is None or asked is None:
+        raise CapacityError(f"{hardware.name} has no fp32 path, or run {run.run_id[:12]} no workload")
     model, deploy = model_of(run), deployment_of(run)
-    found = [0.0] * len(TERMS)
-    for item in work.decode_work(model, deploy, batch=run.workload.batch, context_tokens=run.workload.context_tokens):
-        first = 2 if item.term.operator == "attention" else 0
-        found[first] += float(item.moved_bytes)
-        found[first + 1] += float(item.flop)
-        found[4] += item.term.launches
-    return found
+    done = list(work.decode_work(model, deploy, batch=asked.batch, context_tokens=asked.context_tokens))
+    return Terms(
+        memory_s=np.array([float(item.moved_bytes) for item in done]) / hardware.memory.bytes_per_s,
+        compute_s=np.array([float(item.flop) for item in done]) / peak,
+        attention=np.array([item.term.operator == "attention" for item in done]),
+        launches=sum(item.term.launches for item in done),
+    )
 
 
-def least_squares(quantities: np.ndarray, seconds: np.ndarray, *, least: Sequence[float]) -> np.ndarray:
-    """Rates of at least ``least`` with the least relative squared error: every subset that is above is tried.
-
-    >>> rows, times = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]), np.array([3.0, 8.0, 11.0])
-    >>> least_squares(rows, times, least=[0.0, 1.0]).round(6).tolist()
-    [3.0, 4.0]
-    """
-    relative, floor = quantities / seconds[:, None], np.array(least)
-    rest = 1.0 - relative @ floor
-    best, extra = float(rest @ rest), np.zeros(len(floor))
-    for size in range(1, len(floor) + 1):
-        for columns in combinations(range(len(floor)), size):
-            solved, *_ = np.linalg.lstsq(relative[:, columns], rest, rcond=None)
-            error = float(np.sum((relative[:, columns] @ solved - rest) ** 2))
-            if np.all(solved > 0) and error < best * (1 - 1e-9):
-                best, extra = error, np.zeros(len(floor))
-                extra[list(columns)] = solved
-    return floor + extra
+def search(found: Sequence[Terms], seconds: np.ndarray) -> dict[str, float]:
+    """Constants of the least squared relative error that lowering one at a time finds."""
+    constants, step = dict(START), FIRST_STEP
+    least = _squared_error(found, seconds, constants)
+    while step > LAST_STEP:
+        before = least
+        for name in constants:
+            for factor in (1 + step, 1 / (1 + step)):
+                value = constants[name] * factor
+                tried = constants | {name: value if name == "launch" else min(1.0, value)}
+                error = _squared_error(found, seconds, tried)
+                if error < least:
+                    constants, least = tried, error
+        step = step if least < before * (1 - 1e-6) else step / 2
+    return constants
 
 
-def _efficiencies(matrix: float, attention: float, ceiling: float) -> dict[str, float]:
-    """Shares of a ceiling for matrices and for attention."""
-    return {"default": min(1.0, 1.0 / (matrix * ceiling)), "attention": min(1.0, 1.0 / (attention * ceiling))}
+def _squared_error(found: Sequence[Terms], seconds: np.ndarray, constants: Mapping[str, float]) -> float:
+    predicted = np.array([item.seconds(constants) for item in found])
+    return float(np.sum((predicted / seconds - 1) ** 2))
 
 
-def _pair(run: MeasuredRun, rates: np.ndarray) -> Pair:
-    predicted = float(np.dot(terms(run), rates))
+def _pair(run: MeasuredRun, constants: Mapping[str, float], hardware: HardwareSpec) -> Pair:
+    predicted = terms(run, hardware).seconds(constants)
     return Pair(name=_model(run), unit="s", predicted=predicted, measured=run.median_s)
 
 
@@ -149,7 +153,7 @@ def as_toml(items: Iterable[Calibration], *, note: str) -> str:
     """Calibrations as the text of a file of ``data/calibrations``."""
     blocks = [f"# {line}" for line in note.splitlines()]
     for item in items:
-        blocks += ["", "[[calibration]]", f'name = "{item.name}"', f"overlap = {item.overlap}"]
+        blocks += ["", "[[calibration]]", f'name = "{item.name}"']
         blocks += [f"launch_s = {item.launch_s:.4g}", f"band_low = {item.band_low:.4g}"]
         blocks += [f"band_high = {item.band_high:.4g}", f"points = {list(item.points)!r}".replace("'", '"')]
         scope = {"engine": item.scope.engine, "device_class": item.scope.device_class, "weights": item.scope.weights}
