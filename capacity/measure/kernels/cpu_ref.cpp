@@ -204,7 +204,10 @@ static inline void add_block(Running<HEAD>& run, const float* query, const float
     float weights[BLOCK_TOKENS], largest = run.largest;
     for (int t = first; t < last; t++) largest = score[t] > largest ? score[t] : largest;
     float keep = std::exp(run.largest - largest), total = 0;
-    for (int t = 0; t < BLOCK_TOKENS; t++) weights[t] = std::exp(score[t] - largest);
+    Vector distance = score - largest;
+    std::memcpy(weights, &distance, sizeof weights);
+#pragma omp simd
+    for (int t = 0; t < BLOCK_TOKENS; t++) weights[t] = std::exp(weights[t]);
     for (int v = 0; v < HEAD / LANES; v++) run.values[v] *= keep;
     for (int t = first; t < last; t++) {
         total += weights[t];
@@ -212,6 +215,12 @@ static inline void add_block(Running<HEAD>& run, const float* query, const float
     }
     run.total = run.total * keep + total;
     run.largest = largest;
+}
+
+constexpr int BLOCKS_AHEAD = 2;  // blocks lie anywhere in memory, so the processor does not foresee the next
+
+template <int HEAD> static inline void fetch(const float* block) {
+    for (int i = 0; i < HEAD * BLOCK_TOKENS; i += LANES) __builtin_prefetch(block + i, 0, 2);
 }
 
 constexpr int GROUP = 8;  // query heads that share one pass over the cache
@@ -230,6 +239,10 @@ static void attention(const float* qkv, float* out, const Cache& c, const int32_
             Running<HEAD> runs[GROUP];
             const float* query = qkv + (size_t(b) * heads + kv * group + start) * HEAD;
             for (int block = begin / BLOCK_TOKENS; block * BLOCK_TOKENS < end; block++) {
+                if ((block + BLOCKS_AHEAD) * BLOCK_TOKENS < end) {
+                    fetch<HEAD>(block_of(c.keys, c, b, block + BLOCKS_AHEAD, kv));
+                    fetch<HEAD>(block_of(c.values, c, b, block + BLOCKS_AHEAD, kv));
+                }
                 const float *keys = block_of(c.keys, c, b, block, kv), *values = block_of(c.values, c, b, block, kv);
                 int first = begin - block * BLOCK_TOKENS, last = end - block * BLOCK_TOKENS;
                 first = first < 0 ? 0 : first;
