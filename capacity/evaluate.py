@@ -38,6 +38,9 @@ def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, cont
     a, b = max(m.token_bytes for m in moments), max(m.sequence_bytes for m in moments)
     constant = sum(memory.sequence_state_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
     each = float(np.max(context)) * max(per_token, a, 1) + constant + a + b
+    heaviest = max(sum(parts.values()) for parts in memory.weight_bytes_by_rank(model, deploy))
+    if heaviest >= 2**62:
+        raise CapacityError(f"{model.name}: the weights of one device are more than 2^62 bytes")
     if float(np.max(batch)) * each >= 2**62:
         raise CapacityError(
             f"batch {shown(np.max(batch))} with context {shown(np.max(context))} asks for more than 2^62 bytes"

@@ -12,6 +12,7 @@ import numpy as np
 from capacity.errors import CapacityError
 
 ArrayLike = Any
+MOST_DRAFTED = 1024
 LONGEST_SEQUENCE = 100_000
 _HALVINGS = 60  # a bisection of [0, 1] down to the last bit of a double
 
@@ -140,9 +141,7 @@ def ridge_batch(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike, weight_bits: A
     return np.asarray(flop_per_s) / np.asarray(bytes_per_s) * np.asarray(weight_bits) / 16.0
 
 
-def speedup(
-    acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
-) -> Any:
+def speedup(acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike) -> Any:
     r"""Long-run speed-up over plain decoding [1]_.
 
     .. math:: S = \frac{E}{g c + v}
@@ -280,10 +279,12 @@ def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int)
     array([7., 2.])
     """
     a, g = _checked(acceptance, draft_tokens)
-    if not 1 <= output_tokens <= LONGEST_SEQUENCE:
-        raise CapacityError(
-            f"output_tokens must lie between 1 and {LONGEST_SEQUENCE:,}, got {output_tokens!r}"
-        )
+    if not isinstance(output_tokens, int) or not 1 <= output_tokens <= LONGEST_SEQUENCE:
+        allowed = f"a whole number between 1 and {LONGEST_SEQUENCE:,}"
+        raise CapacityError(f"output_tokens must be {allowed}, got {output_tokens!r}")
+    if not isinstance(draft_tokens, int) or not 1 <= draft_tokens <= MOST_DRAFTED:
+        allowed = f"a whole number between 1 and {MOST_DRAFTED:,}"
+        raise CapacityError(f"draft_tokens must be {allowed}, got {draft_tokens!r}")
     drafted = int(g)
     chance = [a ** (k - 1) * (1.0 - a) for k in range(1, drafted + 1)] + [a**drafted]
     left = [np.zeros(a.shape)] * (drafted + 1)  # steps for n-1, n-2 ... tokens
@@ -319,7 +320,6 @@ def answer_speedup(
     >>> float(answer_speedup(7, 1.0, 5, draft_cost=0.05, verify_cost=1))  # two steps of 1.25
     2.8
     """
-    cost = _check_cost("draft_cost", draft_cost, 0.0) * draft_tokens + _check_cost(
-        "verify_cost", verify_cost, 1.0
-    )
-    return output_tokens / (expected_steps(output_tokens, acceptance, draft_tokens) * cost)
+    steps = expected_steps(output_tokens, acceptance, draft_tokens)
+    drafting = _check_cost("draft_cost", draft_cost, 0.0) * draft_tokens
+    return output_tokens / (steps * (drafting + _check_cost("verify_cost", verify_cost, 1.0)))

@@ -47,7 +47,10 @@ def checkpoint_of(config: Mapping[str, Any], where: str) -> tuple[Checkpoint | N
 
 
 def _data_type(config: Mapping[str, Any], where: str) -> str | None:
-    name = config.get("torch_dtype", config.get("dtype"))
+    old, new = config.get("torch_dtype"), config.get("dtype")
+    if old is not None and new is not None and old != new:
+        raise SpecError(f"{where}: torch_dtype {old!r:.40} and dtype {new!r:.40} name one fact and disagree")
+    name = new if old is None else old
     if name is None or name == "auto":
         return None
     short = name.removeprefix("torch.") if isinstance(name, str) else name

@@ -35,7 +35,7 @@ class Memory(Spec):
     ``reserve_bytes`` is what an operating system keeps of a memory shared with it (``unified``).
     """
 
-    bytes_per_s: Positive
+    bytes_per_s: Annotated[float, Field(ge=1e6, le=1e18)]
     capacity_bytes: Bytes | None = None
     datasheet_label: str | None = None
     kind: str | None = None

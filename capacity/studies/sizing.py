@@ -84,7 +84,7 @@ def size_at(
     max_context, in_memory = evaluate.max_context(model, hardware, deploy, batch=at.batch)
     tpot = evaluate.tpot(model, hardware, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
     ttft = evaluate.ttft(model, hardware, deploy, batch=1, prompt_tokens=at.prompt_tokens)
-    fits = ledger[0].margin_bytes >= 0
+    fits = ledger[0].margin_bytes >= 0 and at.batch <= max_batch
     count = memory.parameter_count(model)
     return Sizing(
         model=model.name,
@@ -98,7 +98,7 @@ def size_at(
         tpot_context_tokens=at.tpot_context_tokens,
         prompt_tokens=at.prompt_tokens,
         fits=fits,
-        verdict=_verdict(ledger[0], fits),
+        verdict=_verdict(deploy, at, ledger[0], fits),
         binding=_binding(model, deploy, at, ledger[0], fits, max_batch),
         margin_bytes=ledger[0].margin_bytes,
         ledger=ledger,
@@ -122,14 +122,18 @@ def size_at(
     )
 
 
-def _verdict(ledger: Ledger, fits: bool) -> str:
+def _verdict(deploy: Deployment, at: At, ledger: Ledger, fits: bool) -> str:
     margin = format_bytes(abs(ledger.margin_bytes))
     if fits:
         return f"fits, {margin} to spare on each device"
+    if ledger.margin_bytes >= 0:
+        return f"does not fit: max_sequences {deploy.max_sequences} is below the {at.batch:,} sequences asked for"
     return f"does not fit: {margin} missing on each device"
 
 
 def _binding(model: ModelSpec, deploy: Deployment, at: At, ledger: Ledger, fits: bool, max_batch: int) -> str:
+    if not fits and ledger.margin_bytes >= 0:
+        return f"max_sequences {deploy.max_sequences} limits the batch"
     if not fits:
         weights = sum(line.held_bytes for line in ledger.lines if line.name.startswith("weights"))
         if weights > ledger.usable_bytes:

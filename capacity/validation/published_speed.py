@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from capacity import evaluate
 from capacity.catalog import load_hardware, load_model
-from capacity.errors import CapacityError, SpecError
+from capacity.errors import CapacityError
 from capacity.results import Result
 from capacity.specs.deployment import Deployment
 from capacity.validation.compare import Errors, Pair, summarise
+from capacity.validation.published_table import count, positive, read_table
 
 COLUMNS = (
     "id",
@@ -26,7 +24,6 @@ COLUMNS = (
     "output_tokens",
     "tokens_per_s",
 )
-LARGEST_FILE_BYTES = 10_000_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,35 +99,18 @@ def _pair(row: dict[str, str]) -> Pair:
 
 
 def _count(row: dict[str, str], name: str) -> int:
-    text = row[name]
-    if not text.isascii() or not text.isdigit() or not 0 < len(text) < 10:
-        raise CapacityError(f"{name} must be a whole number, got {text[:40]!r}")
-    return int(text)
+    found = count(row[name])
+    if not found:
+        raise CapacityError(f"{name} must be a whole number from 1, got {row[name][:40]!r}")
+    return found
 
 
 def _rate(row: dict[str, str]) -> float:
-    try:
-        rate = float(row["tokens_per_s"])
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < 1e9:
+    rate = positive(row["tokens_per_s"])
+    if rate is None or rate > 1e9:
         raise CapacityError(f"tokens_per_s must be a positive number, got {row['tokens_per_s'][:40]!r}")
     return rate
 
 
 def _rows(file: str | Path | None) -> list[dict[str, str]]:
-    if file is None:
-        text = files("capacity").joinpath("data/published/tensor_parallel.csv").read_text(encoding="utf-8")
-    else:
-        path = Path(file)
-        try:
-            if path.stat().st_size > LARGEST_FILE_BYTES:
-                raise SpecError(f"{path}: larger than {LARGEST_FILE_BYTES:,} bytes")
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"{path}: cannot be read as UTF-8 text ({type(error).__name__})") from None
-    reader = csv.DictReader(io.StringIO(text))
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        raise SpecError(f"{file}: columns are missing: {', '.join(missing)}; expected {', '.join(COLUMNS)}")
-    return [{key: value or "" for key, value in row.items() if key} for row in reader]
+    return read_table(file, shipped="tensor_parallel.csv", columns=COLUMNS)

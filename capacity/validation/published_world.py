@@ -14,6 +14,7 @@ from capacity.specs.world import WorldModelSpec
 from capacity.units import format_bytes, format_seconds
 from capacity.validation.compare import Errors, Pair, by_group, share_within, summarise
 from capacity.validation.fit_world import MODES, hold_out
+from capacity.validation.published_table import positive
 from capacity.validation.world_rows import Case, deployment_of, model_id, names, read_cases, read_rows
 
 TARGET_MEDIAN, TARGET_WITHIN, WITHIN = 0.25, 0.65, 0.25
@@ -219,11 +220,8 @@ def _memory_rows(rows: Sequence[dict[str, str]]) -> list[MemoryRow]:
 
 def _bytes_of(row: dict[str, str]) -> float | None:
     factor = {"GB": 1e9, "GiB": 2**30, "MiB": 2**20, "MB": 1e6}.get(row["unit"])
-    try:
-        value = float(row["value"])
-    except ValueError:
-        return None
-    return value * factor if factor and value > 0 else None
+    value = positive(row["value"])
+    return value * factor if factor and value else None
 
 
 def _format_words(row: dict[str, str]) -> str:

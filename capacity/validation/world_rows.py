@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,11 @@ from typing import Any
 
 from capacity.catalog import load_hardware
 from capacity.catalog_world import load_world_model
-from capacity.errors import CapacityError
 from capacity.estimators.phases import Phase, phases
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
+from capacity.validation.published_table import count, positive, read_table
 
 Row = Mapping[str, str]
 COLUMNS = ("case_id", "model", "hardware", "precision", "runtime", "component", "metric", "value", "unit", "source")
@@ -79,21 +78,7 @@ def read_rows(file: str | Path | None) -> list[dict[str, str]]:
     CapacityError
         If the file cannot be read or lacks columns.
     """
-    try:
-        if file is None:
-            text = files("capacity").joinpath("data/published/world_truth.csv").read_text(encoding="utf-8")
-        else:
-            text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CapacityError(f"{file}: cannot be read ({error.__class__.__name__})") from None
-    rows = [
-        {str(key): value or "" for key, value in row.items() if isinstance(value, str | None)}
-        for row in csv.DictReader(text.splitlines())
-    ]
-    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
-    if missing:
-        raise CapacityError(f"{file or 'world_truth.csv'}: columns missing or no rows: {', '.join(missing)}")
-    return rows
+    return read_table(file, shipped="world_truth.csv", columns=COLUMNS)
 
 
 def read_cases(rows: list[dict[str, str]]) -> tuple[list[Case], dict[str, list[str]]]:
@@ -216,11 +201,8 @@ def _configuration(row: Row, world: WorldModelSpec, hardware: HardwareSpec, mode
 
 
 def _measured_s(row: Row) -> float | None:
-    try:
-        value = float(row["value"])
-    except ValueError:
-        return None
-    if not value > 0:
+    value = positive(row["value"])
+    if value is None:
         return None
     if row["unit"] in ("Hz", "fps"):
         return 1.0 / value
@@ -228,8 +210,7 @@ def _measured_s(row: Row) -> float | None:
 
 
 def _number(row: Row, column: str, default: int | None) -> int | None:
-    text = row.get(column, "").strip()
-    return int(text) if text.isdigit() and int(text) > 0 else default
+    return count(row.get(column, "")) or default
 
 
 def _adapted(world: WorldModelSpec, row: Row) -> WorldModelSpec | None:

@@ -19,9 +19,7 @@ def test_expected_tokens_at_the_limits_are_one_and_all():
 
 
 # The chapter's 22 ms to 8 ms with five drafted tokens: acceptance by cost of the draft.
-@pytest.mark.parametrize(
-    ("draft_cost", "needed"), [(0.0, 0.669), (0.02, 0.713), (0.05, 0.769), (0.10, 0.847)]
-)
+@pytest.mark.parametrize(("draft_cost", "needed"), [(0.0, 0.669), (0.02, 0.713), (0.05, 0.769), (0.10, 0.847)])
 def test_acceptance_that_the_chapter_needs_for_22_to_8_ms(draft_cost, needed):
     found = float(s.acceptance_needed(22 / 8, 5, draft_cost=draft_cost, verify_cost=1))
 
@@ -87,9 +85,7 @@ def test_seven_action_tokens_gain_less_than_the_long_run():
 def test_a_long_answer_reaches_the_long_run():
     long_run = float(s.speedup(0.8, 5, draft_cost=0.05, verify_cost=1))
 
-    assert float(s.answer_speedup(5000, 0.8, 5, draft_cost=0.05, verify_cost=1)) == pytest.approx(
-        long_run, rel=1e-3
-    )
+    assert float(s.answer_speedup(5000, 0.8, 5, draft_cost=0.05, verify_cost=1)) == pytest.approx(long_run, rel=1e-3)
 
 
 def test_arrays_give_element_by_element_what_scalars_give():
@@ -117,3 +113,9 @@ def test_nonsense_is_refused():
         s.verify_cost(0, 5, ridge_batch=156)
     with pytest.raises(CapacityError, match="weight_bits"):
         s.ridge_batch(flop_per_s=1e12, bytes_per_s=1e12, weight_bits=0)
+
+
+@pytest.mark.parametrize(("tokens", "drafted"), [(2.5, 5), ("7", 5), (7, 1.5), (7, 10**6), (7, "5")])
+def test_counts_that_are_not_whole_are_refused(tokens, drafted):
+    with pytest.raises(CapacityError, match="must be a whole number"):
+        s.answer_speedup(tokens, 1.0, drafted, draft_cost=0.05, verify_cost=1)

@@ -123,3 +123,17 @@ def test_every_figure_says_its_evidence_and_what_is_not_modelled_is_listed():
     assert {line.evidence for line in found.ledger[0].lines} == {"computed", "assumed"}
     assert found.evidence["tpot.bound"] == "computed"
     assert found.not_modelled
+
+
+def test_a_batch_that_the_deployment_forbids_does_not_fit(make_part, llama_2_7b):
+    deploy = cap.Deployment(weights="bf16", max_sequences=1)
+    sizing = cap.size(llama_2_7b, make_part(), cap.Workload(concurrency=4), deploy)
+    assert not sizing.fits
+    assert sizing.verdict == "does not fit: max_sequences 1 is below the 4 sequences asked for"
+    assert sizing.fits == sizing.tpot.fits
+
+
+def test_weights_beyond_all_bytes_are_one_sentence(make_llama, make_part):
+    model = make_llama("vast", 8, 2**31, 2**16, 2**16, 2**15, 2**31, 2**31)
+    with pytest.raises(cap.CapacityError, match=r"more than 2\^62 bytes"):
+        cap.max_batch(model, make_part(), cap.Deployment(weights="bf16"), context_tokens=1)

@@ -7,9 +7,7 @@ from capacity.validation.compare import Pair, by_group, relative_errors, share_w
 
 
 def pairs(*ratios: float) -> list[Pair]:
-    return [
-        Pair(f"case {ratio}", "s", predicted=2.0 * ratio, measured=2.0, low=1.5, high=2.2) for ratio in ratios
-    ]
+    return [Pair(f"case {ratio}", "s", predicted=2.0 * ratio, measured=2.0, low=1.5, high=2.2) for ratio in ratios]
 
 
 def test_summary_reports_mean_absolute_p90_and_worst_never_a_signed_mean():

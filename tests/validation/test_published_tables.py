@@ -1,0 +1,61 @@
+"""Hostile tables of published measurements end in one sentence, never in a traceback or a number."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.cli import run
+from capacity.errors import SpecError
+from capacity.validation import published_speed, published_world
+from capacity.validation.published_speed import COLUMNS
+from capacity.validation.published_table import count, positive, read_table
+
+ROW = "S1,llama-2-7b,nvidia-a100-sxm4-80gb,bf16,1,1,5,200,104.9"
+
+
+def table(tmp_path, *rows, columns=",".join(COLUMNS)):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([columns, *rows]))
+    return path
+
+
+def test_a_good_row_of_a_user_is_compared(tmp_path):
+    (pair,) = published_speed.validate(table(tmp_path, ROW)).pairs
+    assert pair.measured == pytest.approx(1 / 104.9)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(4, "1.5"), (4, "9" * 5000), (5, "0"), (6, "-1"), (7, "x"), (8, "nan"), (8, "1e999"), (8, "1e-320"), (1, "gpt-9")],
+)
+def test_a_row_with_a_bad_number_is_left_out_with_its_reason(tmp_path, place, value):
+    cells = ROW.split(",")
+    cells[place] = value
+    found = published_speed.validate(table(tmp_path, ROW, ",".join(cells)))
+    assert len(found.pairs) == 1
+    assert found.left_out[0].startswith("S1: ")
+
+
+@pytest.mark.parametrize("validate", [published_speed.validate, published_world.validate])
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "x" * 200_000 + ",b\n", "\x00"])
+def test_a_file_that_is_no_such_table_is_refused(tmp_path, validate, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=r"table\.csv: "):
+        validate(path)
+
+
+def test_a_field_of_any_length_is_one_sentence(tmp_path, capsys):
+    path = table(tmp_path, ROW + ',"' + "x" * 200_000 + '"', columns=",".join([*COLUMNS, "note"]))
+    assert run(["validate", "--published", "speed", "--file", str(path)]) == 2
+    assert "not a table" in capsys.readouterr().err
+
+
+def test_numbers_of_a_table_are_finite_and_positive_or_nothing():
+    assert [positive(text) for text in ("2.5", "0", "-1", "inf", "nan", "1e-320", "x")] == [2.5, *[None] * 6]
+    assert [count(text) for text in (" 7 ", "0", "1.5", "-1", "²", "9" * 10)] == [7, 0, None, None, None, None]
+
+
+def test_a_table_without_rows_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="no rows"):
+        read_table(table(tmp_path), shipped="none", columns=COLUMNS)
