@@ -30,7 +30,8 @@ def dreamer_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
     rssm = preset[".*\\.rssm"]
     deter, hidden, classes = (_width(rssm, key, where) for key in ("deter", "hidden", "classes"))
     depth, units = _width(preset, ".*\\.depth", where), _width(preset, ".*\\.units", where)
-    stoch, blocks, actions, image = 32, 8, int(data.get("actions", 18)), int(data.get("image_px", 64))
+    stoch, blocks = 32, 8
+    actions, image = (_width({"actions": 18, "image_px": 64, **data}, key, where) for key in ("actions", "image_px"))
     if deter % blocks:
         raise SpecError(f"{where}: deter {deter} does not divide into {blocks} blocks")
     channels = [3, *(depth * mult for mult in (2, 3, 4, 4))]
