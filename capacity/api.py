@@ -1,4 +1,4 @@
-"""The promised functions: look up, call, wrap. Specs are positional, numbers keyword-only; no arithmetic here.
+"""The promised functions: check numbers, call, unwrap. Specs are positional, numbers keyword-only.
 
 Numbers may be scalars or numpy arrays that broadcast; scalar in, Python int or float out. Bytes are per device, the
 heaviest one.

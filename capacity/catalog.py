@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from capacity.catalog_models import Folders, file_stamp, user_folders
 from capacity.catalog_models import load_model as load_model
 from capacity.catalog_models import model_ids as model_ids
 from capacity.errors import SpecError, unknown_name
@@ -26,7 +27,6 @@ from capacity.specs.server import ServerSpec
 
 _LARGEST_FILE_BYTES = 1_000_000
 _LONGEST_CHAIN = 8
-Folders = Iterable[str | os.PathLike[str]]
 
 
 def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> HardwareSpec:
@@ -45,15 +45,15 @@ def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders
     85520809984
     """
     if isinstance(source, Mapping):
-        return _hardware(dict(source), str(source.get("name", "hardware")), _user_folders(folders), ())
-    user = _user_folders(folders)
+        return _hardware(dict(source), str(source.get("name", "hardware")), user_folders(folders), ())
+    user = user_folders(folders)
     path = _file(source, "part", "hardware_specs", user)
-    return _cached_hardware(path, _stamp(path), user)
+    return _cached_hardware(path, file_stamp(path), user)
 
 
 def hardware_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     """Ids of all parts that can be loaded by name, sorted."""
-    return _ids("hardware_specs", _user_folders(folders))
+    return _ids("hardware_specs", user_folders(folders))
 
 
 def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> ServerSpec:
@@ -65,16 +65,16 @@ def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: 
     >>> server.devices, server.device
     (8, 'nvidia-h100-sxm5-80gb')
     """
-    user = _user_folders(folders)
+    user = user_folders(folders)
     if isinstance(source, Mapping):
         return _server(dict(source), str(source.get("name", "server")), user)
     path = _file(source, "server", "hardware_specs/servers", user)
-    return _cached_server(path, _stamp(path), user)
+    return _cached_server(path, file_stamp(path), user)
 
 
 def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     """Ids of all servers that can be loaded by name, sorted."""
-    return _ids("hardware_specs/servers", _user_folders(folders))
+    return _ids("hardware_specs/servers", user_folders(folders))
 
 
 def load_prices(part: str | None = None) -> tuple[Price, ...]:
@@ -194,18 +194,6 @@ def _shipped_root() -> str:
     """The folder that holds ``hardware_specs``: inside the installed package, or beside it in a checkout."""
     package = Path(str(files("capacity")))
     return str(package if (package / "hardware_specs").is_dir() else package.parent)
-
-
-def _user_folders(folders: Folders) -> tuple[str, ...]:
-    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
-    from_environment = os.environ.get("CAPACITY_PATH", "").split(os.pathsep)
-    return (*(os.fspath(folder) for folder in given), *(folder for folder in from_environment if folder))
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    """Changes when the file does, so that an edited file is read again."""
-    status = os.stat(path)
-    return status.st_mtime_ns, status.st_size
 
 
 def _id_from(path: str) -> dict[str, Any]:

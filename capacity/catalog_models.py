@@ -39,14 +39,14 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: F
     """
     if isinstance(source, Mapping):
         return _from_table(source, str(source.get("name", source.get("_name_or_path", "config")))[:200])
-    path = _file(source, _user_folders(folders))
-    return _cached_model(path, _stamp(path))
+    path = _file(source, user_folders(folders))
+    return _cached_model(path, file_stamp(path))
 
 
 def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     """Names of all models that can be loaded by name, sorted."""
     stems = set()
-    for folder in _search(_user_folders(folders)):
+    for folder in _search(user_folders(folders)):
         with suppress(OSError):
             stems |= {name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json")}
     return tuple(sorted(stems))
@@ -115,13 +115,14 @@ def _shipped() -> str:
     return str(Path(str(files("capacity"))) / "data" / "models")
 
 
-def _user_folders(folders: Folders) -> tuple[str, ...]:
+def user_folders(folders: Folders) -> tuple[str, ...]:
+    """Folders to search before the shipped ones: those given, then those of the environment."""
     given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
     from_environment = os.environ.get("CAPACITY_PATH", "").split(os.pathsep)
     return (*(os.fspath(folder) for folder in given), *(folder for folder in from_environment if folder))
 
 
-def _stamp(path: str) -> tuple[int, int]:
+def file_stamp(path: str) -> tuple[int, int]:
     """Changes when the file does, so that an edited file is read again."""
     status = os.stat(path)
     return status.st_mtime_ns, status.st_size

@@ -32,7 +32,8 @@ def usable_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
 
 
 def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, context: ArrayLike) -> None:
-    """Products of whole numbers must stay below 2^63; judged in floating point before any is formed."""
+    """Products of whole numbers must stay below 2^62 (a factor of two for rounding, since they
+    are judged in floating point before any is formed)."""
     per_token = sum(row.layers * row.token_bytes for row in memory.cache_rows(model, deploy))
     moments = memory.activation_moments(model, deploy)
     a, b = max(m.token_bytes for m in moments), max(m.sequence_bytes for m in moments)
@@ -59,7 +60,7 @@ def ledgers(
 def _ledger(
     model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, rank: int, batch: int, context_tokens: int
 ) -> Ledger:
-    mine = -(-batch // deploy.data_parallel)
+    mine = int(work.rank_batch(batch, deploy))
     weights = memory.weight_bytes_by_rank(model, deploy)[rank]
     held = int(memory.sequence_cache_bytes(model, deploy, context_tokens=context_tokens, rank=rank))
     blocks = int(
@@ -154,8 +155,8 @@ def tpot(
     refuse_overflow(deploy, model, batch, context_tokens)
     done = list(work.decode_work(model, deploy, batch=batch, context_tokens=context_tokens))
     fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=context_tokens))
-    tokens = work.rank_batch(work.micro_batch(batch, deploy), deploy)
-    return _estimate("TPOT", done, model, hardware, deploy, fits, tokens)
+    sequences = work.rank_batch(work.micro_batch(batch, deploy), deploy)
+    return _estimate("TPOT", done, model, hardware, deploy, fits, sequences, sequences)
 
 
 def ttft(
@@ -170,8 +171,8 @@ def ttft(
     refuse_overflow(deploy, model, batch, prompt_tokens)
     done = list(work.prefill_work(model, deploy, batch=batch, prompt_tokens=prompt_tokens))
     fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=prompt_tokens))
-    tokens = work.rank_batch(work.micro_batch(batch, deploy), deploy) * prompt_tokens
-    return _estimate("TTFT", done, model, hardware, deploy, fits, tokens)
+    sequences = work.rank_batch(work.micro_batch(batch, deploy), deploy)
+    return _estimate("TTFT", done, model, hardware, deploy, fits, sequences, sequences * prompt_tokens)
 
 
 def _estimate(
@@ -181,6 +182,7 @@ def _estimate(
     hardware: HardwareSpec,
     deploy: Deployment,
     fits: Any,
+    sequences: Any,
     tokens: Any,
 ) -> Estimate:
     ceilings = datasheet(model, hardware, deploy)
@@ -191,7 +193,7 @@ def _estimate(
     code = _binding_code(list(times.values()))
     scalar = np.ndim(bound) == 0
     reachable, notes = _attainable_s(done, model, hardware, deploy, tokens)
-    value, calibration = _calibrated_s(quantity, done, hardware, deploy, tokens)
+    value, calibration = _calibrated_s(quantity, done, hardware, deploy, sequences)
     return Estimate(
         quantity=quantity,
         bound=plain(bound),

@@ -10,6 +10,7 @@ import typer
 from capacity.commands.options import Json, Out
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
+from capacity.results import Result
 
 app = typer.Typer(add_completion=False)
 
@@ -43,6 +44,7 @@ def validate(
 ) -> None:
     """Set estimates beside measurements; exit 1 when a bound fails or a target is missed."""
     _check_options(published, runs, plot, file)
+    answer: Result
     if published is None:
         from capacity.validation import reference
 
@@ -56,12 +58,12 @@ def validate(
         from capacity.validation import published_speed
 
         speed = published_speed.validate(file)
-        answer, passed = speed, speed.bounds_hold  # type: ignore[assignment]
+        answer, passed = speed, speed.bounds_hold
     else:
         from capacity.validation import published_world
 
         world = published_world.validate(file)
-        answer, passed = world, world.passed  # type: ignore[assignment]
+        answer, passed = world, world.passed
     if out:
         write_json(answer.to_dict(), out)
     if json:

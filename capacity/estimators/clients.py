@@ -91,9 +91,7 @@ def closed_loop_latency_s(clients: ArrayLike, *, decision_s: ArrayLike, think_s:
     array([0.1, 0.8])
     """
     busy = check_time("decision_s", decision_s)
-    return np.maximum(
-        busy, check_count("clients", clients) * busy - check_time("think_s", think_s, zero=True)
-    )
+    return np.maximum(busy, check_count("clients", clients) * busy - check_time("think_s", think_s, zero=True))
 
 
 def pipeline_s(encode_s: ArrayLike, decode_s: ArrayLike) -> tuple[Any, Any]:
@@ -173,9 +171,7 @@ def fast_system_per_s(fast_s: ArrayLike, slow_s: ArrayLike, *, slow_per_s: Array
     fast, slow = check_time("fast_s", fast_s), check_time("slow_s", slow_s)
     busy = np.asarray(slow_per_s, dtype=float) * slow
     if not np.all((busy >= 0) & (busy <= 1)):
-        raise CapacityError(
-            f"a planner of {slow_s!r} s cannot run {slow_per_s!r} times a second on one device"
-        )
+        raise CapacityError(f"a planner of {slow_s!r} s cannot run {slow_per_s!r} times a second on one device")
     return (1.0 - busy) / fast
 
 
@@ -222,11 +218,7 @@ def cache_tokens(elapsed_s: ArrayLike, *, tokens_per_s: ArrayLike, window_tokens
     [7680.0, 25600.0]
     """
     tokens = np.ceil(check_time("elapsed_s", elapsed_s, zero=True) * np.asarray(tokens_per_s, dtype=float))
-    return (
-        tokens
-        if window_tokens is None
-        else np.minimum(tokens, float(check_count("window_tokens", window_tokens)))
-    )
+    return tokens if window_tokens is None else np.minimum(tokens, float(check_count("window_tokens", window_tokens)))
 
 
 def seconds_until_full(free_bytes: ArrayLike, *, sessions: ArrayLike, bytes_per_s: ArrayLike) -> Any:
@@ -248,7 +240,5 @@ def seconds_until_full(free_bytes: ArrayLike, *, sessions: ArrayLike, bytes_per_
     """
     rate = np.asarray(bytes_per_s, dtype=float)
     if not np.all(rate > 0):
-        raise CapacityError(
-            f"bytes_per_s must be positive, got {bytes_per_s!r}; without growth memory never fills"
-        )
+        raise CapacityError(f"bytes_per_s must be positive, got {bytes_per_s!r}; without growth memory never fills")
     return np.maximum(np.asarray(free_bytes, dtype=float), 0.0) / (check_count("sessions", sessions) * rate)

@@ -61,9 +61,7 @@ def contiguous_tokens(lengths_tokens: ArrayLike, *, longest_tokens: int) -> floa
     """
     lengths = check_count("lengths_tokens", lengths_tokens)
     if np.any(lengths > longest_tokens):
-        raise CapacityError(
-            f"a request of {int(lengths.max())} tokens does not fit the {longest_tokens} reserved"
-        )
+        raise CapacityError(f"a request of {int(lengths.max())} tokens does not fit the {longest_tokens} reserved")
     return float(lengths.size * check_count("longest_tokens", longest_tokens))
 
 
@@ -106,7 +104,5 @@ def requests_that_fit(free_bytes: float, *, token_bytes: float, held_tokens: flo
     57
     """
     if not (token_bytes > 0 and held_tokens > 0):
-        raise CapacityError(
-            f"token_bytes and held_tokens must be positive, got {token_bytes!r} and {held_tokens!r}"
-        )
+        raise CapacityError(f"token_bytes and held_tokens must be positive, got {token_bytes!r} and {held_tokens!r}")
     return int(max(free_bytes, 0.0) // (token_bytes * held_tokens / float(check_count("requests", requests))))

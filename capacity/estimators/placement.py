@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from capacity.errors import CapacityError
+from capacity.errors import CapacityError, Unsupported
 from capacity.estimators.modules import Module, modules
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import Attention, Experts, LatentAttention, ModelSpec, StateMixer
@@ -52,6 +52,8 @@ def pieces(model: ModelSpec, deploy: Deployment) -> tuple[Piece, ...]:
     CapacityError
         If a degree does not divide what it must, or an override matches nothing.
     """
+    if deploy.draft is not None:
+        raise Unsupported("draft: speculation is counted by control(..., draft=...), not by sizes and step times")
     check_parallelism(model, deploy)
     check_overrides(model, deploy)
     found = []

@@ -280,12 +280,6 @@ class CpuDecoder:
         """Bytes of the buffers between the kernels. [B]"""
         return sum(buffer.nbytes for buffer in self.workspace.values())
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of rotary table, block table, tokens and positions. [B]"""
-        tables = (self.cosine, self.sine, self.block_table, self.tokens, self.positions)
-        return sum(table.nbytes for table in tables)
-
     def counts(self) -> tuple[OperatorCount, ...]:
         """What each kernel call of the next step moves and computes, at the present positions."""
         return tuple(call.count for call in self.calls)

@@ -73,11 +73,6 @@ class Attention(Spec):
         """Width of one value head; the key width unless said."""
         return self.value_size or self.head_size
 
-    @property
-    def keeps_cache(self) -> bool:
-        """Whether this layer has a growing cache of its own."""
-        return self.kv_of_layer is None and self.span != "cross"
-
     @model_validator(mode="after")
     def heads_group_evenly(self) -> Self:
         if self.query_heads % self.kv_heads:

@@ -20,8 +20,8 @@ from capacity.units import format_bytes, number_format
 ENGINES = ("reference",)  # those whose allocation is known
 NOT_MODELLED = (
     "runtime context, libraries and allocator slack (what memory_fraction leaves free is meant for them)",
-    "collectives and links between devices",
-    "kernel launches, scheduling and sampling time",
+    "in a bound: links between devices and kernel launches (an attainable time counts both)",
+    "scheduling and sampling time",
     "activation traffic and cache writes",
 )
 EVIDENCE = {
@@ -33,6 +33,8 @@ EVIDENCE = {
     "max_context": "computed",
     "tpot.bound": "computed",
     "ttft.bound": "computed",
+    "tpot.attainable": "published",
+    "ttft.attainable": "published",
     "ridge point": "computed",
 }
 
@@ -117,7 +119,7 @@ def size_at(
         active_parameters=count.active,
         objectives=_objectives(workload, ttft, tpot),
         evidence=dict(EVIDENCE),
-        notes=_notes(model, hardware, deploy, at),
+        notes=_notes(model, deploy, at),
         not_modelled=NOT_MODELLED,
     )
 
@@ -190,7 +192,7 @@ def _used_unverified(model: ModelSpec, hardware: HardwareSpec, deploy: Deploymen
     return [pattern for pattern in weak if any(named(figure, (pattern,)) for figure in rests_on)]
 
 
-def _notes(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
+def _notes(model: ModelSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
     notes = list(model.notes)
     if model.positions is not None and at.memory_tokens > model.positions:
         notes.append(f"context {at.memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")

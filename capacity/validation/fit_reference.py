@@ -24,6 +24,7 @@ from capacity.validation.reference import deployment_of, model_of
 
 NARROWEST_BAND = 0.10
 START = {"matrix bytes": 0.8, "matrix FLOP": 0.8, "attention bytes": 0.5, "attention FLOP": 0.5, "launch": 1e-6}
+LAUNCHES = (1e-7, 1e-6, 1e-5)
 FIRST_STEP, LAST_STEP = 0.5, 1e-3
 
 
@@ -114,8 +115,14 @@ def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
 
 
 def search(found: Sequence[Terms], seconds: np.ndarray) -> dict[str, float]:
-    """Constants of the least squared relative error that lowering one at a time finds."""
-    constants, step = dict(START), FIRST_STEP
+    """Constants of the least squared relative error that lowering one at a time finds, from several first guesses."""
+    starts = [START | {"launch": launch, "matrix bytes": share} for launch in LAUNCHES for share in (0.6, 0.9)]
+    tried = [_descend(found, seconds, start) for start in starts]
+    return min(tried, key=lambda constants: _squared_error(found, seconds, constants))
+
+
+def _descend(found: Sequence[Terms], seconds: np.ndarray, start: Mapping[str, float]) -> dict[str, float]:
+    constants, step = dict(start), FIRST_STEP
     least = _squared_error(found, seconds, constants)
     while step > LAST_STEP:
         before = least

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from capacity import evaluate
-from capacity.calibrations import calibrations
+from capacity.calibrations import calibration_for, calibrations
 from capacity.catalog import load_hardware
 from capacity.errors import CapacityError
 from capacity.estimators import memory
@@ -18,7 +18,7 @@ from capacity.measure.records import read_runs
 from capacity.results import Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.measured_run import MeasuredRun
+from capacity.specs.measured_run import MeasuredRun, RunWorkload
 from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec, Stage, Tensor
 from capacity.validation.compare import Errors, Pair, summarise
 from capacity.validation.published_speed import published_rows
@@ -168,7 +168,7 @@ def part_of(run: MeasuredRun) -> HardwareSpec:
     return load_hardware(run.machine.part)
 
 
-def _workload(run: MeasuredRun):  # type: ignore[no-untyped-def]
+def _workload(run: MeasuredRun) -> RunWorkload:
     if run.workload is None:
         raise CapacityError(f"run {run.run_id[:12]} of kind {run.kind} has no workload")
     return run.workload
@@ -204,14 +204,14 @@ def _time_pairs(run: MeasuredRun) -> Iterable[Pair]:
         return
     estimate = evaluate.tpot(model, part, deploy, batch=w.batch, context_tokens=w.context_tokens)
     yield _pair(run, "TPOT bound", "s", estimate.bound, run.min_s, bound=estimate.bound)
-    if estimate.value is not None and not _calibrates(run, estimate.notes):
+    if estimate.value is not None and not _calibrates(run):
         yield _pair(run, "TPOT estimate", "s", estimate.value, run.median_s, low=estimate.low, high=estimate.high)
 
 
-def _calibrates(run: MeasuredRun, notes: Sequence[str]) -> bool:
+def _calibrates(run: MeasuredRun) -> bool:
     """Whether the model of this run took part in the fit: then it says nothing about it."""
-    used = {point for item in calibrations() if any(item.name in note for note in notes) for point in item.points}
-    return _workload(run).model in used
+    used = calibration_for(deployment_of(run), part_of(run), "decode")
+    return used is not None and _workload(run).model in used.points
 
 
 def _pair(

@@ -13,15 +13,11 @@ def test_clients_without_batching_wait_for_each_other():
     told = float(k.closed_loop_latency_s(8, decision_s=0.1523, think_s=0.0))
 
     assert told == pytest.approx(1.1645, rel=0.05)
-    assert (
-        float(k.robots_unbatched(0.1523, replan_interval_s=1.0)) == 6
-    )  # 6.56 to 6.77 requests/s, whatever n
+    assert float(k.robots_unbatched(0.1523, replan_interval_s=1.0)) == 6  # 6.56 to 6.77 requests/s, whatever n
 
 
 def test_think_time_hides_waiting_until_the_device_is_full():
-    assert k.closed_loop_latency_s([1, 3, 10], decision_s=0.1, think_s=0.3).tolist() == pytest.approx(
-        [0.1, 0.1, 0.7]
-    )
+    assert k.closed_loop_latency_s([1, 3, 10], decision_s=0.1, think_s=0.3).tolist() == pytest.approx([0.1, 0.1, 0.7])
 
 
 def test_two_systems_on_one_device_reproduce_vla_perf_table_9():
@@ -62,9 +58,7 @@ def test_sessions_of_a_growing_cache():
     growth = 30 * 256 * 524_288
 
     assert growth == pytest.approx(4.03e9, rel=1e-3)
-    assert float(k.seconds_until_full(62e9, sessions=2, bytes_per_s=growth)) == pytest.approx(
-        62 / 8.053, rel=1e-3
-    )
+    assert float(k.seconds_until_full(62e9, sessions=2, bytes_per_s=growth)) == pytest.approx(62 / 8.053, rel=1e-3)
     tokens = k.cache_tokens([1, 10], tokens_per_s=7680, window_tokens=25_600)
     assert tokens.tolist() == [7680, 25_600]
     held = k.sessions_that_fit(62e9, constant_bytes=0, cache_bytes=tokens * 524_288)

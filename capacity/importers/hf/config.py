@@ -131,7 +131,7 @@ class Config:
         unread = Unread.load()
         ignored = []
         for key, value in _leaves(self.data, self._read):
-            if key in self._read or unread.is_harmless(key, value, self.kind):
+            if key in self._read or unread.is_harmless(key, value):
                 continue
             if value is not None and unread.matters(key):
                 raise SpecError(

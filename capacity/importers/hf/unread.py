@@ -28,7 +28,7 @@ class Unread(Spec):
         text = files("capacity").joinpath("data/hf_types/unread.toml").read_text(encoding="utf-8")
         return cls.parse(tomllib.loads(text), "unread.toml")
 
-    def is_harmless(self, key: str, value: Any, kind: str) -> bool:
+    def is_harmless(self, key: str, value: Any) -> bool:
         """Whether ``key`` changes no size at ``value``. Names that begin with an underscore are library marks."""
         name = key.rpartition(".")[2]
         if name.startswith("_") or name in self.harmless or name.endswith(("_token_id", "_token_index")):
