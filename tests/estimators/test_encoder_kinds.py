@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from capacity.catalog_world import load_world_model
@@ -31,7 +33,7 @@ def encoded(name: str, index: int = 0) -> float:
 
 
 def projections(*widths: int) -> nn.Sequential:
-    return nn.Sequential(*[nn.Linear(before, after) for before, after in zip(widths, widths[1:], strict=False)])
+    return nn.Sequential(*[nn.Linear(before, after) for before, after in pairwise(widths)])
 
 
 class Layer(nn.Module):
@@ -51,7 +53,7 @@ class Layer(nn.Module):
 
 
 class Vision(nn.Module):
-    """Patches, class and register tokens, layers; then ``join`` x ``join`` neighbours side by side through ``heads``."""
+    """Patches, class and register tokens, layers; then ``join`` x ``join`` neighbours through ``after``."""
 
     def __init__(self, width, layers, heads, inner, kernel, *, extra=0, join=1, after=()):
         super().__init__()
@@ -113,8 +115,7 @@ def test_pi0_sees_its_picture_through_one_projection():
 def test_a_convolutional_stem(index, px):
     def stem():
         channels = [6, 32, 96, 192, 384]
-        pairs = zip(channels, channels[1:], strict=False)
-        convolutions = [nn.Conv2d(before, after, 3, 2, 1) for before, after in pairs]
+        convolutions = [nn.Conv2d(before, after, 3, 2, 1) for before, after in pairwise(channels)]
         return nn.Sequential(*convolutions, nn.Conv2d(384, 512, 1), nn.Conv2d(512, 384, 1))
 
     assert encoded("octo-small", index) == counted(stem, 1, 6, px, px)
