@@ -173,3 +173,62 @@ def test_a_causal_video_tokenizer():
 
     assert world.image_tokens == 5 * 16 * 16
     assert made == counted(network, 1, 3, 17, 64, 64)
+
+
+def resampled(heads: int, width: int, source: int, queries: int) -> WorldModelSpec:
+    """Two layers in which ``queries`` latents look at ``source`` patches of 768."""
+    look = {"query_heads": heads, "kv_heads": heads, "head_size": width // heads, "causal": False}
+    layer = {
+        "indices": [0, 1],
+        "mixer": {"kind": "attention", **look, "span": "cross", "source_tokens": source, "source_size": 768},
+        "feed_forward": {"kind": "dense", "intermediate_size": 4 * width, "gated": False},
+    }
+    stage = {"name": "resampler", "role": "encoder", "hidden_size": width, "layers": [layer]}
+    rule = {"height_px": 1, "width_px": queries, "patch_px": 1}
+    table = {
+        "name": "resampler",
+        "model": {"name": "resampler", "stages": [stage]},
+        "encoders": [{"stage": "resampler", "tokens": rule}],
+        "head": {"kind": "none"},
+    }
+    return load_world_model(table)
+
+
+# The arithmetic of a perceiver resampler: keys and values of the patches, then cross attention of its latents.
+@pytest.mark.parametrize("images", [1, 3])
+def test_a_resampler_projects_the_patches_of_every_image(images):
+    width, heads, source, queries = 256, 4, 196, 64
+
+    class Look(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.out = (nn.Linear(width, width, bias=False) for _ in range(2))
+            self.key, self.value = (nn.Linear(768, width, bias=False) for _ in range(2))
+            self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+        def forward(self, latents, patches):
+            parts = self.query(latents), self.key(patches), self.value(patches)
+            q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+            mixed = torch.matmul(torch.matmul(q, k.transpose(-1, -2)).softmax(-1), v)
+            return self.down(self.up(self.out(mixed.transpose(1, 2).flatten(2))))
+
+    class Resampler(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.latents = nn.Parameter(torch.empty(images, queries, width))
+            self.layers = nn.ModuleList([Look(), Look()])
+
+        def forward(self, patches):
+            latents = self.latents
+            for layer in self.layers:
+                latents = layer(latents, patches)
+            return latents
+
+    world = resampled(heads, width, source, queries)
+    made = encoder_pass(world, BF16, world.encoders[0], images=images)
+
+    assert sum(item.flop for item in made) == counted(Resampler, images, source, 768)
+    # Every weight is read once, whatever the images: two of 768 x 256, two of 256 x 256, eight of the feed-forward.
+    weights = 2 * (2 * 768 * width + 2 * width**2 + 8 * width**2)
+    norms = 2 * 2 * width
+    assert sum(item.weight_bytes for item in made) == 2 * (weights + norms)
