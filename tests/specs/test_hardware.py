@@ -95,7 +95,7 @@ def test_a_replaced_peak_keeps_measured_reads_and_may_leave_the_family(part):
 
 
 def test_a_replaced_figure_is_still_validated(part):
-    with pytest.raises(SpecError, match="greater than 0"):
+    with pytest.raises(SpecError, match="greater than or equal to 1000000"):
         part.replace(**{"memory.bytes_per_s": -1.0})
     with pytest.raises(SpecError, match=r"nearest: .*bytes_per_s"):
         part.replace(**{"memory.byte_per_s": 1.0})

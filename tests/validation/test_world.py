@@ -173,7 +173,7 @@ def test_spelling_of_model_and_part_does_not_matter(table):
 def test_a_table_without_the_columns_is_refused(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(CapacityError, match="columns missing"):
+    with pytest.raises(CapacityError, match="columns are missing"):
         validate(path)
     with pytest.raises(CapacityError, match="cannot be read"):
         validate(tmp_path / "none.csv")
