@@ -48,6 +48,15 @@ def test_a_shipped_model_loads_with_its_checkpoint_and_sources(name):
     assert all(source.confidence for source in model.sources)
 
 
+@pytest.mark.parametrize("name", model_ids())
+def test_a_stored_format_is_called_published_only_where_a_source_states_it_of_this_model(name):
+    model = load_model(name)
+    source = next(source for source in model.sources if "checkpoint.*" in source.fields)
+
+    assert (model.checkpoint.evidence == "assumed") == (source.confidence == "C")
+    assert ("assumed" in source.cite) == (model.checkpoint.evidence == "assumed")
+
+
 @pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
 def test_a_shipped_model_has_the_published_parameters(name):
     assert parameter_count(load_model(name)).total == PUBLISHED_PARAMETERS[name]
