@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capacity.errors import CapacityError
-from capacity.measure import cpu_decoder
+from capacity.measure import cpu_decoder, cpu_library
 
 READ_BYTES = 768 * 2**20
 REPEATS = 7
@@ -31,7 +31,7 @@ def best_s(run: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 def cpu_ceilings(threads: int, *, quick: bool = False) -> Iterator[tuple[str, float]]:
     """Ceilings of this computer's processor, one at a time as they are found."""
-    library = cpu_decoder.library()
+    library = cpu_library.library()
     library.ref_threads(threads)
     size = READ_BYTES // (4 if quick else 1)
     buffer = np.random.default_rng(0).standard_normal(size // 4, dtype=np.float32)
@@ -55,7 +55,7 @@ def _cpu_copy(buffer: np.ndarray) -> float:
 
 def _cpu_matrix_vector(buffer: np.ndarray, threads: int) -> float:
     """The decoder's own linear at batch 1 on one large matrix, fp32 or bf16, of short or long rows: the best."""
-    library = cpu_decoder.library()
+    library = cpu_library.library()
     library.ref_threads(threads)
     halves = cpu_decoder.to_bf16(buffer[: buffer.size // 2])
     return max(

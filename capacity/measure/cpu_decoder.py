@@ -7,22 +7,15 @@ counted from the arrays that it is given, so that the counts of a run are those 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from capacity.errors import CapacityError, Unsupported
+from capacity.measure.cpu_library import library
 from capacity.measure.operators import OperatorCount
 from capacity.measure.shape import DecoderShape
 
@@ -30,71 +23,6 @@ FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
 HEAD_SIZES = (16, 32, 64, 128, 256)
 LANES = 16
 LARGEST_BATCH = 16
-COMPILE_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fopenmp", "-std=c++17", "-shared", "-fPIC")
-
-
-def source_sha256() -> str:
-    """Hash of the source of the CPU kernels, for the record of a run."""
-    return hashlib.sha256(_source()).hexdigest()
-
-
-def _source() -> bytes:
-    return files("capacity.measure").joinpath("kernels/cpu_ref.cpp").read_bytes()
-
-
-def compiler_version() -> str:
-    """First line that ``g++ --version`` prints.
-
-    Raises
-    ------
-    CapacityError
-        If there is no g++.
-    """
-    compiler = shutil.which("g++")
-    if compiler is None:
-        raise CapacityError("measuring on a CPU needs g++, which is not on the PATH; install the package g++")
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The compiled kernels; built at first use and kept under a hash of source, flags, compiler and CPU."""
-    identity = "\n".join([*COMPILE_FLAGS, compiler_version(), cpu_flags()]).encode()
-    name = hashlib.sha256(_source() + identity).hexdigest()[:24]
-    cached = cache_folder() / f"cpu_ref-{name}.so"
-    if not cached.exists():
-        _build(cached)
-    loaded = ctypes.CDLL(str(cached))
-    loaded.ref_read.restype = ctypes.c_double
-    loaded.ref_multiply_add.restype = ctypes.c_float
-    return loaded
-
-
-def cpu_flags() -> str:
-    """Instruction sets of this CPU as the kernel lists them, since the code is built for them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def cache_folder() -> Path:
-    """Folder of compiled kernels: ``capacity`` under XDG_CACHE_HOME, else under ``.cache`` of the user."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "capacity"
-
-
-def _build(target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        source, built = Path(folder, "cpu_ref.cpp"), Path(folder, "cpu_ref.so")
-        source.write_bytes(_source())
-        command = ["g++", *COMPILE_FLAGS, "-o", str(built), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise CapacityError(f"g++ could not build cpu_ref.cpp: {done.stderr.strip()[:300]}")
-        built.replace(target)
 
 
 @dataclass(frozen=True)

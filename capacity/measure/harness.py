@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity.measure import cpu_decoder, cpu_oracle
+from capacity.measure import cpu_decoder, cpu_library, cpu_oracle
 from capacity.measure.environment import code_commit, cpu_machine, load_average, now_utc, software
 from capacity.measure.operators import OperatorCount, totals
 from capacity.measure.shape import DecoderShape
@@ -75,9 +75,9 @@ def cpu_record(
         source="cpu",
         created_utc=now_utc(),
         code_commit=code_commit(),
-        kernel_sha256=cpu_decoder.source_sha256(),
+        kernel_sha256=cpu_library.source_sha256(),
         machine=cpu_machine(threads, load, part),
-        software=software(backend, cpu_decoder.compiler_version(), gemm_backend=backend),
+        software=software(backend, cpu_library.compiler_version(), gemm_backend=backend),
         **fields,
     ).sealed()
 

@@ -61,7 +61,7 @@ def test_the_search_finds_the_constants_that_made_the_times():
         for _ in range(60)
     ]
     found = search(made, np.array([item.seconds(true) for item in made]))
-    assert {name: pytest.approx(value, rel=0.1) for name, value in true.items()} == found
+    assert {name: pytest.approx(value, rel=0.05) for name, value in true.items()} == found
 
 
 def test_a_file_without_runs_is_refused(tmp_path):
