@@ -12,6 +12,7 @@ import numpy as np
 
 from capacity.errors import CapacityError
 from capacity.measure import cpu_decoder, cpu_library
+from capacity.measure.quiet import multiply_add_flop_per_s
 
 READ_BYTES = 768 * 2**20
 REPEATS = 7
@@ -31,26 +32,33 @@ def best_s(run: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 def cpu_ceilings(threads: int, *, quick: bool = False) -> Iterator[tuple[str, float]]:
     """Ceilings of this computer's processor, one at a time as they are found."""
+    import torch
+
     library = cpu_library.library()
     library.ref_threads(threads)
     size = READ_BYTES // (4 if quick else 1)
     buffer = np.random.default_rng(0).standard_normal(size // 4, dtype=np.float32)
-    yield "read_bytes_per_s", max(_cpu_read(library, buffer, streams) for streams in (1, 2, 4, 8, 16))
+    yield "read_bytes_per_s", _cpu_read(library, buffer)
+    torch.set_num_threads(threads)
     yield "copy_bytes_per_s", _cpu_copy(buffer)
     yield "matrix_vector_bytes_per_s", _cpu_matrix_vector(buffer, threads)
-    yield "multiply_add_flop_per_s", _cpu_multiply_add(library, threads)
+    yield "multiply_add_flop_per_s", threads * max(multiply_add_flop_per_s(2_000_000) for _ in range(REPEATS))
     yield "fp32_gemm_flop_per_s", _cpu_gemm(512 if quick else 2048, threads)
 
 
-def _cpu_read(library: ctypes.CDLL, buffer: np.ndarray, streams: int) -> float:
+def _cpu_read(library: ctypes.CDLL, buffer: np.ndarray) -> float:
     address, count = ctypes.c_void_p(buffer.ctypes.data), ctypes.c_size_t(buffer.size)
-    return buffer.nbytes / best_s(lambda: library.ref_read(address, count, ctypes.c_int(streams)))
+    return buffer.nbytes / best_s(lambda: library.ref_read(address, count))
 
 
 def _cpu_copy(buffer: np.ndarray) -> float:
-    """Bytes read and written of a copy."""
+    """Bytes read and written of a copy, by numpy or by torch: the faster."""
+    import torch
+
     target = np.empty_like(buffer)
-    return 2 * buffer.nbytes / best_s(lambda: np.copyto(target, buffer))
+    given, taken = torch.from_numpy(buffer), torch.from_numpy(target)
+    copies = (lambda: np.copyto(target, buffer), lambda: taken.copy_(given))
+    return 2 * buffer.nbytes / min(best_s(copy) for copy in copies)
 
 
 def _cpu_matrix_vector(buffer: np.ndarray, threads: int) -> float:
@@ -67,16 +75,9 @@ def _cpu_matrix_vector(buffer: np.ndarray, threads: int) -> float:
 
 def _linear_bytes_per_s(library: ctypes.CDLL, number: int, weights: np.ndarray, columns: int) -> float:
     rows = weights.size // columns
-    x, y = np.full(columns, 0.5, np.float32), np.zeros(rows, np.float32)
+    x, y = np.random.default_rng(1).standard_normal(columns, dtype=np.float32), np.zeros(rows, np.float32)
     w, given, out = (ctypes.c_void_p(array.ctypes.data) for array in (weights, x, y))
     return weights.nbytes / best_s(lambda: library.ref_linear(number, w, None, given, out, rows, columns, 1, 0))
-
-
-def _cpu_multiply_add(library: ctypes.CDLL, threads: int) -> float:
-    """Multiply-adds on registers of one thread, times threads: 24 chains of 16 lanes, 2 FLOP each."""
-    seed, rounds = np.full(32, 0.5, np.float32), 2_000_000
-    run = best_s(lambda: library.ref_multiply_add(ctypes.c_void_p(seed.ctypes.data), ctypes.c_size_t(rounds)))
-    return threads * rounds * 24 * 16 * 2 / run
 
 
 def _cpu_gemm(size: int, threads: int) -> float:

@@ -10,7 +10,7 @@ import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,15 +19,19 @@ from capacity.measure.cpu_library import library
 from capacity.measure.operators import OperatorCount
 from capacity.measure.shape import DecoderShape
 
+if TYPE_CHECKING:
+    from capacity.measure.prefill import Prefill
+
 FORMATS = {"fp32": 0, "bf16": 1, "int8": 2}
 HEAD_SIZES = (16, 32, 64, 128, 256)
-LANES = 16
+BLOCK_TOKENS = 16
+PANEL = 16  # rows of a matrix that lie together, PANEL of cpu_ref.cpp
 LARGEST_BATCH = 16
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight as stored: ``values`` [rows, columns] in its format, and one fp32 scale per row for int8."""
+    """A weight as stored, [rows / 16, columns, 16], and one fp32 scale per row for int8; a gain is flat."""
 
     format: str
     values: np.ndarray
@@ -38,12 +42,28 @@ class Matrix:
         """Bytes held, scales included. [B]"""
         return self.values.nbytes + (self.scales.nbytes if self.scales is not None else 0)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        panels, columns, rows = self.values.shape
+        return panels * rows, columns
+
     def wide(self) -> np.ndarray:
-        """The values as float64, for the check."""
-        if self.format == "bf16":
-            return (self.values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-        wide = self.values.astype(np.float64)
+        """The values as float64, [rows, columns], for the check."""
+        values = in_rows(self.values) if self.values.ndim == 3 else self.values
+        wide = from_bf16(values) if self.format == "bf16" else values.astype(np.float64)
         return wide if self.scales is None else wide * self.scales[:, None]
+
+
+def in_panels(values: np.ndarray) -> np.ndarray:
+    """A matrix [rows, columns] as it lies in memory, [rows / 16, columns, 16]."""
+    rows, columns = values.shape
+    return np.ascontiguousarray(values.reshape(rows // PANEL, PANEL, columns).transpose(0, 2, 1))
+
+
+def in_rows(panels: np.ndarray) -> np.ndarray:
+    """The inverse of ``in_panels``."""
+    return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])
 
 
 def random_matrix(rng: np.random.Generator, rows: int, columns: int, number_format: str) -> Matrix:
@@ -51,17 +71,22 @@ def random_matrix(rng: np.random.Generator, rows: int, columns: int, number_form
     values = rng.standard_normal((rows, columns), dtype=np.float32)
     values *= np.float32(columns**-0.5)
     if number_format == "bf16":
-        return Matrix("bf16", to_bf16(values))
+        return Matrix("bf16", in_panels(to_bf16(values)))
     if number_format == "int8":
         scales = np.abs(values).max(axis=1) / np.float32(127)
-        return Matrix("int8", np.rint(values / scales[:, None]).astype(np.int8), scales)
-    return Matrix("fp32", values)
+        return Matrix("int8", in_panels(np.rint(values / scales[:, None]).astype(np.int8)), scales)
+    return Matrix("fp32", in_panels(values))
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
     """Upper halves of fp32 values, rounded to nearest even, as uint16."""
     words = values.view(np.uint32)
     return ((words + 0x7FFF + ((words >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(values: np.ndarray) -> np.ndarray:
+    """float64 values of bf16 held as uint16."""
+    return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 @dataclass
@@ -98,8 +123,31 @@ def random_weights(shape: DecoderShape, seed: int) -> Weights:
 
 
 def _gain(rng: np.random.Generator, shape: DecoderShape) -> Matrix:
-    values = 1 + np.float32(0.1) * rng.standard_normal((1, shape.hidden_size), dtype=np.float32)
+    values = 1 + np.float32(0.1) * rng.standard_normal(shape.hidden_size, dtype=np.float32)
     return Matrix("bf16", to_bf16(values)) if shape.wide_format == "bf16" else Matrix("fp32", values)
+
+
+def weights_of(model: Prefill) -> Weights:
+    """The weights of an fp32 prefill as this decoder holds them."""
+
+    def matrix(*parts: Any) -> Matrix:
+        return Matrix("fp32", in_panels(np.concatenate([part.numpy() for part in parts])))
+
+    def gain(tensor: Any) -> Matrix:
+        return Matrix("fp32", tensor.numpy())
+
+    embedding = matrix(model.embedding)
+    head = embedding if model.shape.tied else matrix(model.head)
+    weights = Weights(embedding, head, gain(model.gain))
+    for layer in model.layers:
+        matrices = {
+            "qkv": matrix(layer["query"], layer["key"], layer["value"]),
+            "output": matrix(layer["output"]),
+            "gate_up": matrix(layer["gate"], layer["up"]),
+            "down": matrix(layer["down"]),
+        }
+        weights.layers.append(matrices | {name: gain(layer[name]) for name in ("gain_1", "gain_2")})
+    return weights
 
 
 class CacheView(ctypes.Structure):
@@ -278,7 +326,7 @@ class CpuDecoder:
         return self._call(operator, "normalise", arguments, weight_bytes=gain.nbytes, activation_bytes=moved_bytes)
 
     def _linear(self, operator: str, w: Matrix, x: np.ndarray, y: np.ndarray, *, add: bool = False) -> Call:
-        rows, columns = w.values.shape
+        rows, columns = w.shape
         scales = None if w.scales is None else _at(w.scales)
         arguments = (FORMATS[w.format], _at(w.values), scales, _at(x), _at(y), rows, columns, self.batch, int(add))
         moved_bytes = x.nbytes + y.nbytes * (2 if add else 1)
@@ -332,10 +380,11 @@ def _check(shape: DecoderShape, batch: int, max_context: int) -> None:
         raise Unsupported(
             f"shape {shape.name}: the CPU decoder holds weights in {', '.join(FORMATS)}, not {shape.weight_format}"
         )
-    if shape.kv_format != "fp32" or shape.block_tokens != LANES:
-        raise Unsupported(f"shape {shape.name}: the CPU decoder has an fp32 cache in blocks of {LANES} tokens")
+    if shape.kv_format != "fp32" or shape.block_tokens != BLOCK_TOKENS:
+        raise Unsupported(f"shape {shape.name}: the CPU decoder has an fp32 cache in blocks of {BLOCK_TOKENS} tokens")
     if shape.head_size not in HEAD_SIZES:
         raise Unsupported(f"shape {shape.name}: the CPU decoder has head sizes {HEAD_SIZES}, not {shape.head_size}")
-    for operator, (_, columns) in shape.layer_matrices().items():
-        if columns % LANES:
-            raise Unsupported(f"shape {shape.name}: {operator} has {columns} columns, not a multiple of {LANES}")
+    rows = {"head": shape.vocabulary} | {name: rows for name, (rows, _) in shape.layer_matrices().items()}
+    for operator, count in rows.items():
+        if count % PANEL:
+            raise Unsupported(f"shape {shape.name}: {operator} has {count} rows, not a multiple of {PANEL}")

@@ -50,7 +50,6 @@ def library() -> ctypes.CDLL:
         _build(cached)
     loaded = ctypes.CDLL(str(cached))
     loaded.ref_read.restype = ctypes.c_double
-    loaded.ref_multiply_add.restype = ctypes.c_float
     return loaded
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capacity.measure.cpu_decoder import CpuDecoder, Matrix
+from capacity.measure.cpu_decoder import PANEL, CpuDecoder, Matrix
 from capacity.measure.shape import DecoderShape
 
 
@@ -21,7 +21,8 @@ def logits(decoder: CpuDecoder) -> np.ndarray:
 
 
 def _rows(table: Matrix, tokens: np.ndarray) -> np.ndarray:
-    return Matrix(table.format, table.values[tokens], None).wide()
+    panel, row = np.divmod(tokens, PANEL)
+    return Matrix(table.format, table.values[panel, :, row]).wide()
 
 
 def normalise(shape: DecoderShape, x: np.ndarray, gain: np.ndarray) -> np.ndarray:

@@ -47,23 +47,28 @@ def load_average() -> float:
 
 
 def cpu_model() -> str:
-    """The name of the processor."""
+    """The name of the processor, with family and model where the kernel lists them: a name may hide which it is."""
+    listed = _cpu_listing()
+    name = listed.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" not in listed or "model" not in listed:
+        return name
+    return f"{name}, family {listed['cpu family']} model {listed['model']}"
+
+
+def _cpu_listing() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first core."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
+        return {}
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def cpu_clock_hz() -> dict[str, float]:
     """The clock of the first core, where the kernel lists it. [Hz]"""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return {}
-    listed = [line.split(":", 1)[1] for line in lines if line.startswith("cpu MHz")]
-    return {"core": float(listed[0]) * 1e6} if listed else {}
+    listed = _cpu_listing().get("cpu MHz")
+    return {"core": float(listed) * 1e6} if listed else {}
 
 
 def last_level_cache_bytes() -> int | None:

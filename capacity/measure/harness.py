@@ -5,23 +5,32 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from capacity.measure import cpu_decoder, cpu_library, cpu_oracle
 from capacity.measure.environment import code_commit, cpu_machine, load_average, now_utc, software
 from capacity.measure.operators import OperatorCount, totals
+from capacity.measure.quiet import QuietCore
 from capacity.measure.shape import DecoderShape
-from capacity.specs.measured_run import Counts, Held, MeasuredRun, Quality, RunWorkload
+from capacity.specs.measured_run import LEAST_SAMPLES, Counts, Held, MeasuredRun, Quality, RunWorkload
 
-WARMUP_STEPS = 3
+if TYPE_CHECKING:
+    from capacity.measure.prefill import Prefill
+
+WARMUP_STEPS = 2
 CHECKED_LAYERS = 2  # each kernel and each buffer between them; the rest of the layers repeats them
 CHECKED_CONTEXT = 77
-ROUNDS = 3
-REPEATS = 21
+ROUNDS = 5
+REPEATS = 15
+TRIES = 3
 LONGEST_SAMPLING_S = 3.0
+CHECKED_PROMPT = 8
+PREFILL_REPEATS = 9
+NO_NUMBER = 1e9  # error of a result that is not a number
+PREFILL_TOLERANCE = 1e-5  # of probabilities, which turn an error of a logit into a relative one
 TOLERANCE = 5e-6  # fp32 sums of some thousand terms; the weights are exact in all formats
 
 
@@ -32,11 +41,37 @@ def sampled_s(
     for _ in range(WARMUP_STEPS):
         run()
     times: list[float] = []
-    while len(times) < repeats and (sum(times) < longest_s or len(times) < 3):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+    while len(times) < repeats and (sum(times) < longest_s or len(times) < LEAST_SAMPLES):
+        times.append(_timed_s(run))
     return tuple(times)
+
+
+def _timed_s(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+@dataclass
+class Samples:
+    """Times of one case: undisturbed ones, and those that a probe before or after calls disturbed. [s]"""
+
+    quiet_s: list[float] = field(default_factory=list)
+    disturbed_s: list[float] = field(default_factory=list)
+
+    def take(self, run: Callable[[], Any], core: QuietCore, wanted: int) -> None:
+        """Add up to ``wanted`` undisturbed times after a warm-up, from at most ``TRIES`` times as many."""
+        for _ in range(WARMUP_STEPS):
+            run()
+        found, quiet = 0, core.is_quiet()
+        for _ in range(TRIES * wanted):
+            before, taken = quiet, _timed_s(run)
+            quiet = core.is_quiet()
+            kept = self.quiet_s if before and quiet else self.disturbed_s
+            kept.append(taken)
+            found += before and quiet
+            if found == wanted:
+                return
 
 
 def workload(shape: DecoderShape, *, batch: int, context_tokens: int = 0, prompt_tokens: int = 0) -> RunWorkload:
@@ -98,10 +133,10 @@ def cpu_decode_runs(
     load = load_average()
     checked = {batch: check_cpu(shape, batch, CHECKED_CONTEXT, weights) for batch in {batch for batch, _ in cases}}
     decoders = [cpu_decoder.CpuDecoder(shape, *case, threads=threads, weights=weights) for case in cases]
-    samples: list[list[float]] = [[] for _ in cases]
+    samples, core = [Samples() for _ in cases], QuietCore()
     for _ in range(ROUNDS):
         for decoder, taken in zip(decoders, samples, strict=True):
-            taken.extend(sampled_s(decoder.step, repeats=-(-repeats // ROUNDS)))
+            taken.take(decoder.step, core, wanted=-(-repeats // ROUNDS))
     for (batch, context), decoder, taken in zip(cases, decoders, samples, strict=True):
         yield cpu_record(
             "decode",
@@ -111,7 +146,8 @@ def cpu_decode_runs(
             workload=workload(shape, batch=batch, context_tokens=context),
             counts=counts(decoder.counts()),
             warmup_steps=WARMUP_STEPS,
-            samples_s=tuple(taken),
+            samples_s=tuple(taken.quiet_s),
+            disturbed_s=tuple(taken.disturbed_s),
             operator_s=decoder.timed_step(),
             quality=checked[batch],
         )
@@ -125,13 +161,18 @@ def check_cpu(shape: DecoderShape, batch: int, context: int, weights: cpu_decode
     expected = cpu_oracle.logits(decoder)
     decoder.step()
     found = decoder.workspace["logits"].astype(np.float64)
+    return _quality(found, expected, tolerance=TOLERANCE)
+
+
+def _quality(found: np.ndarray, expected: np.ndarray, *, tolerance: float) -> Quality:
+    """Error and choice of token of [batch, vocabulary] values; what is not a number is an error without measure."""
     error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
     same = bool(np.array_equal(np.argmax(found, axis=1), np.argmax(expected, axis=1)))
-    close = same or _near_ties(found, expected)
     return Quality(
-        relative_error=error if math.isfinite(error) else 1e9,
-        argmax_match=close,
-        tolerance=TOLERANCE,
+        relative_error=error if math.isfinite(error) else NO_NUMBER,
+        argmax_match=same or _near_ties(found, expected),
+        tolerance=tolerance,
+        nan_count=int(np.count_nonzero(~np.isfinite(found))),
     )
 
 
@@ -210,7 +251,10 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
     load = load_average()
     torch.set_num_threads(threads)
     model = Prefill(shape, max_tokens=tokens)
+    quality = check_prefill(model)
     prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
+    samples = Samples()
+    samples.take(lambda: model(prompts), QuietCore(), wanted=PREFILL_REPEATS)
     return cpu_record(
         "prefill",
         threads=threads,
@@ -219,5 +263,26 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
         backend="torch",
         workload=workload(shape, batch=batch, prompt_tokens=tokens),
         warmup_steps=WARMUP_STEPS,
-        samples_s=sampled_s(lambda: model(prompts), repeats=9),
+        samples_s=tuple(samples.quiet_s),
+        disturbed_s=tuple(samples.disturbed_s),
+        quality=quality,
     )
+
+
+def check_prefill(model: Prefill) -> Quality:
+    """The first layers and a short prompt against single steps, the last of them in float64."""
+    import torch
+
+    first = model.first_layers(CHECKED_LAYERS)
+    prompt = torch.randint(0, first.shape.vocabulary, (CHECKED_PROMPT,), generator=torch.Generator().manual_seed(1))
+    decoder = cpu_decoder.CpuDecoder(first.shape, 1, CHECKED_PROMPT, weights=cpu_decoder.weights_of(first))
+    for number, token in enumerate(prompt.tolist(), start=1):
+        decoder.move_to(number)
+        decoder.tokens[:] = token
+        if number < CHECKED_PROMPT:
+            decoder.step()
+    logits = cpu_oracle.logits(decoder)[0]
+    expected = np.exp(logits - logits.max())
+    expected /= expected.sum()
+    found = first(prompt[None])[0].double().numpy()
+    return _quality(found[None], expected[None], tolerance=PREFILL_TOLERANCE)

@@ -10,6 +10,8 @@ cache are there before and not counted.
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -70,6 +72,13 @@ class Prefill:
         rate = self.shape.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.outer(torch.arange(tokens, dtype=torch.float64), rate)
         return torch.stack([angle.cos(), angle.sin()], -1).to(self.device, self.dtype)
+
+    def first_layers(self, count: int) -> Prefill:
+        """The same decoder cut after ``count`` layers; weights are shared."""
+        cut = copy(self)
+        cut.layers = self.layers[:count]
+        cut.shape = replace(self.shape, layers=len(cut.layers))
+        return cut
 
     @property
     def weight_bytes(self) -> int:

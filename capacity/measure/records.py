@@ -23,7 +23,7 @@ def write_runs(path: str | Path, runs: Iterable[MeasuredRun]) -> Path:
         If the folder cannot be written.
     """
     target = Path(path)
-    lines = [json.dumps(run.sealed().model_dump(mode="json", exclude_defaults=True)) for run in runs]
+    lines = [_line(run.sealed()) for run in runs]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -34,6 +34,11 @@ def write_runs(path: str | Path, runs: Iterable[MeasuredRun]) -> Path:
     except OSError as error:
         raise CapacityError(f"{target}: cannot be written ({error.strerror or error})") from None
     return target
+
+
+def _line(run: MeasuredRun) -> str:
+    content = run.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps({"schema_version": run.schema_version} | content)
 
 
 def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:

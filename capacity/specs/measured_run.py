@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -15,8 +15,9 @@ from pydantic import Field, model_validator
 from capacity.specs.base import Count, CountOrZero, FrozenMapping, NonNegative, Positive, Spec
 
 LARGEST_SPREAD = 1.25
+LEAST_SAMPLES = 3
 Kind = Literal["ceiling", "decode", "prefill", "memory"]
-Bytes = Annotated[int, Field(ge=0, lt=2**53)]
+Bytes = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 Seconds = Annotated[tuple[Positive, ...], Field(max_length=200)]
 
 
@@ -30,6 +31,7 @@ class Machine(Spec):
     l2_bytes: Bytes | None = None
     memory_bytes: Bytes | None = None
     driver: str | None = None
+    ecc: bool | None = None
     power_limit_w: NonNegative | None = None
     clock_hz_before: FrozenMapping[str, NonNegative] = FrozenMapping()
     clock_hz_after: FrozenMapping[str, NonNegative] = FrozenMapping()
@@ -40,7 +42,7 @@ class Machine(Spec):
 
 
 class Software(Spec):
-    """Versions, and what did the work."""
+    """Versions, and what did the work; ``launch`` holds the choices the kernels were compiled or launched with."""
 
     python: str
     numpy: str
@@ -49,8 +51,12 @@ class Software(Spec):
     compiler: str
     backend: Literal["nvrtc", "torch", "cpu_ref"]
     gemm_backend: str | None = None
+    attention_backend: str | None = None
+    cuda_runtime: str | None = None
     graph: bool = False
+    pdl: bool = False
     splits: Count | None = None
+    launch: FrozenMapping[str, int] = FrozenMapping()
 
 
 class RunWorkload(Spec):
@@ -74,7 +80,7 @@ class Counts(Spec):
     kv_read_bytes: Bytes
     kv_write_bytes: Bytes
     activation_bytes: Bytes
-    flop: Annotated[int, Field(ge=0)]
+    flop: Annotated[int, Field(ge=0, strict=True)]
     launches: CountOrZero
 
 
@@ -85,6 +91,8 @@ class Held(Spec):
     kv_bytes: Bytes | None = None
     kv_allocated_bytes: Bytes | None = None
     activation_peak_bytes: Bytes | None = None
+    peak_reserved_bytes: Bytes | None = None
+    device_used_bytes: Bytes | None = None
     workspace_bytes: Bytes | None = None
     context_bytes: Bytes | None = None
     arena_bytes: Bytes | None = None
@@ -97,10 +105,14 @@ class Quality(Spec):
     relative_error: NonNegative
     argmax_match: bool
     tolerance: Positive
+    nan_count: CountOrZero = 0
 
 
 class MeasuredRun(Spec):
-    """One run; ``values`` holds the results of a micro-benchmark in SI units by name."""
+    """One run; ``values`` holds the results of a micro-benchmark in SI units by name.
+
+    ``disturbed_s`` are times taken while a probe of the core said that something else ran on it; they judge nothing.
+    """
 
     schema_version: Literal[1] = 1
     kind: Kind
@@ -115,6 +127,7 @@ class MeasuredRun(Spec):
     clock: Literal["perf_counter", "cuda_event"] = "perf_counter"
     warmup_steps: CountOrZero = 0
     samples_s: Seconds = ()
+    disturbed_s: Seconds = ()
     operator_s: FrozenMapping[str, NonNegative] = FrozenMapping()
     memory: Held | None = None
     quality: Quality | None = None
@@ -143,6 +156,9 @@ class MeasuredRun(Spec):
             return f"error {self.quality.relative_error:.1e} against the oracle is above {self.quality.tolerance:.1e}"
         if self.quality is not None and not self.quality.argmax_match:
             return "the next token differs from the oracle's"
+        if self.disturbed_s and len(self.samples_s) < LEAST_SAMPLES:
+            tried = len(self.samples_s) + len(self.disturbed_s)
+            return f"only {len(self.samples_s)} of {tried} samples were undisturbed"
         if self.spread > LARGEST_SPREAD:
             return f"median / minimum {self.spread:.2f} is above {LARGEST_SPREAD}: the machine was not quiet"
         return None
@@ -161,22 +177,24 @@ class MeasuredRun(Spec):
             "memory": ("workload", "memory"),
         }
         missing = [name for name in needed[self.kind] if not getattr(self, name)]
+        if self.disturbed_s and "samples_s" in missing:
+            missing.remove("samples_s")
         if missing:
             raise ValueError(f"a {self.kind} run needs {', '.join(missing)}")
         return self
 
     @model_validator(mode="after")
     def id_is_the_hash_of_the_content(self) -> Self:
-        if self.run_id and self.run_id != content_hash(self.model_dump(mode="json")):
+        if self.run_id and self.run_id != content_hash(self):
             raise ValueError("run_id is not the hash of the content: the record was changed after the run")
         return self
 
     def sealed(self) -> Self:
         """A copy that carries the hash of its content."""
-        return self.model_copy(update={"run_id": content_hash(self.model_dump(mode="json"))})
+        return self.model_copy(update={"run_id": content_hash(self)})
 
 
-def content_hash(record: dict[str, Any]) -> str:
-    """SHA-256 of a record without its id, keys sorted."""
-    content = {key: value for key, value in record.items() if key != "run_id"}
+def content_hash(run: MeasuredRun) -> str:
+    """SHA-256 of a record without its id, keys sorted; defaults left out: the schema may grow."""
+    content = run.model_dump(mode="json", exclude_defaults=True, exclude={"run_id"})
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -4,8 +4,9 @@
 //   embed, then per layer: normalise, linear (qkv), rotate, attention, linear (output, added to the residual),
 //   normalise, linear (gate_up), swiglu, linear (down, added), then normalise, linear (head), argmax.
 //
-// Weights are fp32, bf16 or int8 with one fp32 scale per row; everything else is fp32. A weight is read from memory
-// once for up to eight sequences (two passes over a tile of rows that stays in the cache for up to sixteen).
+// Weights are fp32, bf16 or int8 with one fp32 scale per row; everything else is fp32. Every matrix lies in panels of
+// 16 rows, [row / 16][column][row % 16], so that it is one stream, read from memory once for all sequences, and a sum
+// needs no other lane.
 // A cache block holds 16 tokens of one key-value head: keys lie transposed in it ([head_size][16]), so that one
 // vector register gives 16 scores without a sum across its lanes; values lie as they come ([16][head_size]).
 
@@ -16,41 +17,51 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>  // gcc 12 widens bytes and halves element by element unless told the instruction
 #endif
 
-typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint32_t Words __attribute__((vector_size(64)));
-constexpr int LANES = 16;
+#ifdef __AVX512F__
+constexpr int LANES = 16;  // floats of one vector register
+#else
+constexpr int LANES = 8;
+#endif
+constexpr int PANEL = 16;  // rows of a panel
 constexpr int BLOCK_TOKENS = 16;
+typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 struct BFloat16 { uint16_t bits; };
 
-static inline Vector load16(const float* p) { return *reinterpret_cast<const Vector*>(p); }
+static inline Vector load(const float* p) { return *reinterpret_cast<const Vector*>(p); }
 
-static inline Vector load16(const BFloat16* p) {
-#ifdef __AVX512F__
+static inline Vector load(const BFloat16* p) {
+#if defined(__AVX512F__)
     __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return reinterpret_cast<Vector>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+#elif defined(__AVX2__)
+    __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return reinterpret_cast<Vector>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 #else
-    typedef uint16_t Halves __attribute__((vector_size(32)));
+    typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
     Halves halves;
     std::memcpy(&halves, p, sizeof halves);
     return reinterpret_cast<Vector>(__builtin_convertvector(halves, Words) << 16);
 #endif
 }
 
-static inline Vector load16(const int8_t* p) {
-#ifdef __AVX512F__
+static inline Vector load(const int8_t* p) {
+#if defined(__AVX512F__)
     __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return reinterpret_cast<Vector>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
+#elif defined(__AVX2__)
+    __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return reinterpret_cast<Vector>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
 #else
-    typedef int8_t Bytes __attribute__((vector_size(16)));
+    typedef int8_t Bytes __attribute__((vector_size(LANES)));
     Bytes bytes;
     std::memcpy(&bytes, p, sizeof bytes);
-    typedef float Floats __attribute__((vector_size(64)));
-    return __builtin_convertvector(bytes, Floats);
+    return __builtin_convertvector(bytes, Vector);
 #endif
 }
 
@@ -71,8 +82,10 @@ static inline float sum(Vector v) {
 
 template <class Weight>
 static void embed(const Weight* table, const int32_t* tokens, float* x, int batch, int hidden) {
-    for (int b = 0; b < batch; b++)
-        for (int i = 0; i < hidden; i++) x[size_t(b) * hidden + i] = widen(table[size_t(tokens[b]) * hidden + i]);
+    for (int b = 0; b < batch; b++) {
+        const Weight* row = table + size_t(tokens[b] / PANEL) * PANEL * hidden + tokens[b] % PANEL;
+        for (int i = 0; i < hidden; i++) x[size_t(b) * hidden + i] = widen(row[size_t(i) * PANEL]);
+    }
 }
 
 template <class Weight>
@@ -86,67 +99,71 @@ static void normalise(const float* x, const Weight* gain, float* y, int batch, i
     }
 }
 
-// ROWS outputs of SEQUENCES inputs: each weight is loaded once and used for every sequence of the tile.
-template <class Weight, int ROWS, int SEQUENCES>
-static void tile(const Weight* w, const float* scale, const float* x, float* y, int rows, int columns, bool add) {
-    Vector total[ROWS][SEQUENCES] = {};
-    constexpr int LINE = 64 / sizeof(Weight);  // weights of one cache line; the same line of the next tile is fetched ahead
-    for (int line = 0; line < columns; line += LINE) {
-        for (int r = 0; r < ROWS; r++) __builtin_prefetch(w + size_t(ROWS + r) * columns + line, 0, 2);
-        int end = line + LINE < columns ? line + LINE : columns;
-        for (int k = line; k < end; k += LANES) {
-            Vector weight[ROWS];
-            for (int r = 0; r < ROWS; r++) weight[r] = load16(w + size_t(r) * columns + k);
-            for (int b = 0; b < SEQUENCES; b++) {
-                Vector input = load16(x + size_t(b) * columns + k);
-                for (int r = 0; r < ROWS; r++) total[r][b] += weight[r] * input;
-            }
+constexpr int VECTORS = PANEL / LANES;  // registers of one column of a panel
+constexpr int SEQUENCES = 4;            // sequences of a full tile
+constexpr int CHUNK = 256;              // columns of a panel that stay in the first cache while all sequences use them
+
+// The sums of one chunk of a panel for N sequences. Each of the `passes` over a chunk fetches its share of the chunk
+// that follows in memory, so that traffic and arithmetic overlap all the time.
+template <class Weight, int N>
+static inline void tile(const Weight* w, const float* scale, const float* x, size_t x_stride, float* y,
+                        size_t y_stride, int columns, bool add, int pass, int passes) {
+    constexpr int COLUMN = sizeof(Weight) * PANEL, LINE = 64;                // bytes
+    constexpr int CHAINS = 8 / (VECTORS * N) > 1 ? 8 / (VECTORS * N) : 1;  // fewer sums would wait for each other
+    constexpr int STEP = 8;                                                  // columns
+    Vector total[CHAINS][N][VECTORS] = {};
+    auto take = [&](int chain, int column) {
+        for (int v = 0; v < VECTORS; v++) {
+            Vector weight = load(w + size_t(column) * PANEL + v * LANES);
+            for (int b = 0; b < N; b++) total[chain][b][v] += weight * x[b * x_stride + column];
         }
+    };
+    const char* ahead = reinterpret_cast<const char*>(w + CHUNK * PANEL) + columns * COLUMN / passes * pass;
+    // A processor foresees a pass over fp32 for one sequence; more arithmetic a byte would leave its memory idle.
+    bool fetch = N > 1 || passes > 1 || sizeof(Weight) < sizeof(float);
+    int column = 0, stride = LINE / passes;
+    for (; column + STEP <= columns; column += STEP) {
+        if (fetch)
+            for (int line = 0; line < STEP * COLUMN / LINE; line++, ahead += stride) __builtin_prefetch(ahead, 0, 0);
+#pragma GCC unroll 8
+        for (int i = 0; i < STEP; i++) take(i % CHAINS, column + i);
     }
-    for (int b = 0; b < SEQUENCES; b++)
-        for (int r = 0; r < ROWS; r++) {
-            float value = sum(total[r][b]) * (scale ? scale[r] : 1.0f);
-            float* out = y + size_t(b) * rows + r;
+    for (; column < columns; column++) take(0, column);
+    for (int b = 0; b < N; b++)
+        for (int v = 0; v < VECTORS; v++) {
+            Vector value = total[0][b][v];
+            for (int chain = 1; chain < CHAINS; chain++) value += total[chain][b][v];
+            if (scale) value *= load(scale + v * LANES);
+            Vector* out = reinterpret_cast<Vector*>(y + b * y_stride + v * LANES);
             *out = add ? *out + value : value;
         }
 }
 
-// All sequences of ROWS rows, in tiles of 8, 4, 2 and 1 sequences.
-template <class Weight, int ROWS>
-static void tiles(const Weight* w, const float* scale, const float* x, float* y, int rows, int columns, int batch,
-                  bool add) {
-    int b = 0;
+// One chunk for all sequences, in tiles of 4, 2 and 1.
+template <class Weight>
+static void chunk(const Weight* w, const float* scale, const float* x, size_t x_stride, float* y, size_t y_stride,
+                  int columns, int batch, bool add) {
+    int b = 0, pass = 0, passes = batch / SEQUENCES + (batch % SEQUENCES + 1) / 2;
     auto take = [&](auto run, int sequences) {
         for (; batch - b >= sequences; b += sequences)
-            run(w, scale, x + size_t(b) * columns, y + size_t(b) * rows, rows, columns, add);
+            run(w, scale, x + b * x_stride, x_stride, y + b * y_stride, y_stride, columns, add, pass++, passes);
     };
-    take(tile<Weight, ROWS, 8>, 8);
-    take(tile<Weight, ROWS, 4>, 4);
-    take(tile<Weight, ROWS, 2>, 2);
-    take(tile<Weight, ROWS, 1>, 1);
+    take(tile<Weight, SEQUENCES>, SEQUENCES);
+    take(tile<Weight, 2>, 2);
+    take(tile<Weight, 1>, 1);
 }
 
-template <class Weight, int ROWS>
-static void linear_rows(const Weight* w, const float* scale, const float* x, float* y, int rows, int columns,
-                        int batch, bool add) {
-    int whole = rows / ROWS;
-#pragma omp parallel for schedule(static)
-    for (int i = 0; i < whole; i++) {
-        int row = i * ROWS;
-        tiles<Weight, ROWS>(w + size_t(row) * columns, scale ? scale + row : nullptr, x, y + row, rows, columns,
-                            batch, add);
-    }
-    for (int row = whole * ROWS; row < rows; row++)
-        tiles<Weight, 1>(w + size_t(row) * columns, scale ? scale + row : nullptr, x, y + row, rows, columns, batch,
-                         add);
-}
-
-// y = x W^T, or y += x W^T. Four rows share the inputs; three where eight sequences take 24 registers for sums.
+// y = x W^T, or y += x W^T.
 template <class Weight>
 static void linear(const Weight* w, const float* scale, const float* x, float* y, int rows, int columns, int batch,
                    bool add) {
-    if (batch < 8) linear_rows<Weight, 4>(w, scale, x, y, rows, columns, batch, add);
-    else linear_rows<Weight, 3>(w, scale, x, y, rows, columns, batch, add);
+#pragma omp parallel for schedule(static)
+    for (int row = 0; row < rows; row += PANEL)
+        for (int first = 0; first < columns; first += CHUNK) {
+            int count = columns - first < CHUNK ? columns - first : CHUNK;
+            chunk(w + size_t(row) * columns + size_t(first) * PANEL, scale ? scale + row : nullptr, x + first, columns,
+                  y + row, rows, count, batch, add || first);
+        }
 }
 
 // Where the parts of one layer of the paged cache lie. `blocks` counts the blocks of the whole cache.
@@ -198,20 +215,23 @@ template <int HEAD> struct Running {
 template <int HEAD>
 static inline void add_block(Running<HEAD>& run, const float* query, const float* keys, const float* values,
                              float scale, int first, int last) {
-    Vector part[4] = {};
-    for (int i = 0; i < HEAD; i++) part[i % 4] += query[i] * load16(keys + i * BLOCK_TOKENS);
-    Vector score = (part[0] + part[1] + part[2] + part[3]) * scale;
+    constexpr int VECTORS = BLOCK_TOKENS / LANES;
+    Vector part[4][VECTORS] = {};
+    for (int i = 0; i < HEAD; i++)
+        for (int v = 0; v < VECTORS; v++) part[i % 4][v] += query[i] * load(keys + i * BLOCK_TOKENS + v * LANES);
     float weights[BLOCK_TOKENS], largest = run.largest;
-    for (int t = first; t < last; t++) largest = score[t] > largest ? score[t] : largest;
+    for (int v = 0; v < VECTORS; v++) {
+        Vector score = (part[0][v] + part[1][v] + part[2][v] + part[3][v]) * scale;
+        std::memcpy(weights + v * LANES, &score, sizeof score);
+    }
+    for (int t = first; t < last; t++) largest = weights[t] > largest ? weights[t] : largest;
     float keep = std::exp(run.largest - largest), total = 0;
-    Vector distance = score - largest;
-    std::memcpy(weights, &distance, sizeof weights);
 #pragma omp simd
-    for (int t = 0; t < BLOCK_TOKENS; t++) weights[t] = std::exp(weights[t]);
+    for (int t = 0; t < BLOCK_TOKENS; t++) weights[t] = std::exp(weights[t] - largest);
     for (int v = 0; v < HEAD / LANES; v++) run.values[v] *= keep;
     for (int t = first; t < last; t++) {
         total += weights[t];
-        for (int v = 0; v < HEAD / LANES; v++) run.values[v] += weights[t] * load16(values + t * HEAD + v * LANES);
+        for (int v = 0; v < HEAD / LANES; v++) run.values[v] += weights[t] * load(values + t * HEAD + v * LANES);
     }
     run.total = run.total * keep + total;
     run.largest = largest;
@@ -219,8 +239,8 @@ static inline void add_block(Running<HEAD>& run, const float* query, const float
 
 constexpr int BLOCKS_AHEAD = 2;  // blocks lie anywhere in memory, so the processor does not foresee the next
 
-template <int HEAD> static inline void fetch(const float* block) {
-    for (int i = 0; i < HEAD * BLOCK_TOKENS; i += LANES) __builtin_prefetch(block + i, 0, 2);
+template <int HEAD> static inline void fetch_block(const float* block) {
+    for (int i = 0; i < HEAD * BLOCK_TOKENS; i += 16) __builtin_prefetch(block + i, 0, 2);
 }
 
 constexpr int GROUP = 8;  // query heads that share one pass over the cache
@@ -240,8 +260,8 @@ static void attention(const float* qkv, float* out, const Cache& c, const int32_
             const float* query = qkv + (size_t(b) * heads + kv * group + start) * HEAD;
             for (int block = begin / BLOCK_TOKENS; block * BLOCK_TOKENS < end; block++) {
                 if ((block + BLOCKS_AHEAD) * BLOCK_TOKENS < end) {
-                    fetch<HEAD>(block_of(c.keys, c, b, block + BLOCKS_AHEAD, kv));
-                    fetch<HEAD>(block_of(c.values, c, b, block + BLOCKS_AHEAD, kv));
+                    fetch_block<HEAD>(block_of(c.keys, c, b, block + BLOCKS_AHEAD, kv));
+                    fetch_block<HEAD>(block_of(c.values, c, b, block + BLOCKS_AHEAD, kv));
                 }
                 const float *keys = block_of(c.keys, c, b, block, kv), *values = block_of(c.values, c, b, block, kv);
                 int first = begin - block * BLOCK_TOKENS, last = end - block * BLOCK_TOKENS;
@@ -328,33 +348,35 @@ void ref_argmax(const float* logits, int32_t* tokens, int batch, int vocabulary)
 
 // ---- ceilings: the same streams without the model ----
 
-// Sum of a buffer, read as `streams` rows side by side as `tile` does.
-double ref_read(const float* p, size_t count, int streams) {
+// Sum of a buffer.
+double ref_read(const float* p, size_t count) {
+    constexpr size_t STEP = 8 * LANES;
     double total = 0;
-    size_t chunk = 8192, row = chunk / streams;
-#pragma omp parallel for schedule(static) reduction(+ : total)
-    for (size_t c = 0; c < count / chunk; c++) {
-        Vector part[4] = {};
-        const float* base = p + c * chunk;
-        for (size_t i = 0; i < row; i += LANES)
-            for (int s = 0; s < streams; s++) {
-                part[s % 4] += load16(base + s * row + i);
-                __builtin_prefetch(base + s * row + i + 512, 0, 3);
-            }
-        total += sum(part[0] + part[1] + part[2] + part[3]);
+#pragma omp parallel reduction(+ : total)
+    {
+        Vector part[8] = {};
+#pragma omp for schedule(static)
+        for (size_t i = 0; i < count / STEP; i++)
+#pragma GCC unroll 8
+            for (int v = 0; v < 8; v++) part[v] += load(p + i * STEP + v * LANES);
+        for (int v = 1; v < 8; v++) part[0] += part[v];
+        total += sum(part[0]);
     }
     return total;
 }
 
-// Multiply-adds on registers alone: 24 independent chains of 16 lanes. Returns a value so that nothing is dropped.
-float ref_multiply_add(const float* seed, size_t rounds) {
-    Vector total[24], factor = load16(seed), other = load16(seed + LANES);
-    for (int i = 0; i < 24; i++) total[i] = load16(seed + LANES * (i % 2));
+// Multiply-adds on registers alone, in chains that do not wait for each other. Returns those of one round.
+int ref_multiply_add(const float* seed, float* result, size_t rounds) {
+    constexpr int SUMS = 12;
+    Vector total[SUMS], factor = load(seed), other = load(seed + LANES);
+    for (int i = 0; i < SUMS; i++) total[i] = load(seed + LANES * (i % 2));
     for (size_t round = 0; round < rounds; round++) {
-        for (int i = 0; i < 24; i++) total[i] = total[i] * factor + other;
+#pragma GCC unroll 12
+        for (int i = 0; i < SUMS; i++) total[i] = total[i] * factor + other;
     }
     Vector all = total[0];
-    for (int i = 1; i < 24; i++) all += total[i];
-    return sum(all);
+    for (int i = 1; i < SUMS; i++) all += total[i];
+    *result = sum(all);
+    return SUMS * LANES;
 }
 }
