@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from capacity.specs.base import Count, Fraction, FrozenMapping, NonNegative, Positive, Source, Spec
 
 
 class Scope(Spec):
-    """Where a calibration holds; ``None`` means any. ``device_class`` is a part id or a prefix of several."""
+    """Where a calibration holds; ``None`` means any. ``device_class`` is a part id or a prefix of several.
+
+    ``largest_batch`` and ``largest_context_tokens`` are the ends of the range that was measured: beyond them the
+    constants are a guess. [sequence], [token]
+    """
 
     engine: str
     phase: Literal["decode", "prefill"] = "decode"
     device_class: str | None = None
     launch_mode: str | None = None
     weights: str | None = None
+    largest_batch: Count | None = None
+    largest_context_tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def the_range_has_both_ends(self) -> Self:
+        if (self.largest_batch is None) != (self.largest_context_tokens is None):
+            raise ValueError("give both largest_batch and largest_context_tokens, or neither")
+        return self
 
 
 class HoldOutError(Spec):
