@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from capacity.units import format_bytes, format_seconds
 
 
 class Result:
-    """Printing shared by the results; a subclass says its rows of label and text."""
+    """Printing shared by the results; a subclass says its rows of label and text.
+
+    A dataclass inside a result that names properties in ``DERIVED`` has them in its dictionary too.
+    """
 
     def table(self) -> list[tuple[str, str]]:
         """Rows of label and text, most important first."""
@@ -98,6 +101,8 @@ class LedgerLine:
 @dataclass(frozen=True, repr=False)
 class Ledger(Result):
     """The memory of one device of pipeline ``rank``; ``devices`` of the replica are alike. [B]"""
+
+    DERIVED: ClassVar = ("margin_bytes",)
 
     rank: int
     devices: int
@@ -204,8 +209,8 @@ class Sizing(Result):
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return named | ({"margin_bytes": value.margin_bytes} if isinstance(value, Ledger) else {})
+        names = [field.name for field in fields(value)] + list(getattr(value, "DERIVED", ()))
+        return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A prediction and a measurement in one ``unit``; ``low`` and ``high`` are the band, where claimed."""
+
+    DERIVED: ClassVar = ("ratio", "in_band", "bound_holds")
 
     name: str
     unit: str
@@ -50,11 +52,6 @@ class Pair:
         """Whether the bound is not above the measurement; ``None`` without a bound."""
         return None if self.bound is None else self.bound <= self.measured
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields and what follows from them, for JSON."""
-        derived = {"ratio": self.ratio, "in_band": self.in_band, "bound_holds": self.bound_holds}
-        return asdict(self) | derived
-
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -66,10 +63,6 @@ class Errors:
     p90: float
     worst: float
     in_band: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields, for JSON."""
-        return asdict(self)
 
 
 def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> Any:
