@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,16 +22,46 @@ def read_object(path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> dict[str
     SpecError
         If the file is missing, too large, not UTF-8, not JSON, or not an object.
     """
+    return parse_object(read_content(path, largest_bytes), str(path))
+
+
+def read_content(path: Path, largest_bytes: int) -> bytes:
+    """The bytes of ``path``; a device, a pipe or a folder is never opened, for it may have no end.
+
+    Raises
+    ------
+    SpecError
+        If the file is missing, not a regular file, too large, or cannot be read.
+    """
+    require_regular(path)
     try:
-        size = path.stat().st_size
-        if size > largest_bytes:
-            raise SpecError(f"{path}: {size:,} bytes is too large; at most {largest_bytes:,} are read")
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(largest_bytes + 1)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if len(content) > largest_bytes:
+        raise SpecError(f"{path}: too large; at most {largest_bytes:,} bytes are read")
+    return content
+
+
+def require_regular(path: Path) -> None:
+    """Refuse a path to nothing, and to what is no regular file.
+
+    Raises
+    ------
+    SpecError
+        If nothing is there, the name cannot be one of a file, or it is a folder, a device or a pipe.
+    """
+    try:
+        mode = path.stat().st_mode
     except FileNotFoundError:
         raise SpecError(f"{path}: no such file") from None
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    return parse_object(content, str(path))
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise SpecError(f"{str(path)[:200]!r} cannot be the name of a file") from None
+    if not stat.S_ISREG(mode):
+        raise SpecError(f"{path}: not a regular file")
 
 
 def parse_object(content: bytes, where: str) -> dict[str, Any]:
@@ -37,7 +70,7 @@ def parse_object(content: bytes, where: str) -> dict[str, Any]:
     Raises
     ------
     SpecError
-        If it is not UTF-8, not JSON, nested too deeply, or not an object.
+        If it is not UTF-8, not JSON, nested too deeply, not an object, or one that names a key twice.
 
     Examples
     --------
@@ -51,7 +84,9 @@ def parse_object(content: bytes, where: str) -> dict[str, Any]:
     if not text.strip():
         raise SpecError(f"{where}: the file is empty; expected a JSON object")
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repeats
+        )
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
     except RecursionError:
@@ -74,3 +109,18 @@ def kind_of(value: Any) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise SpecError(f"{name} is not a number that a configuration can hold")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise SpecError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise SpecError(f"key {repeated[:80]!r} is given more than once")
+    return table

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.errors import SpecError
-from capacity.importers.json_file import parse_object, read_object
+from capacity.importers.json_file import parse_object, read_object, require_regular
 
 LARGEST_HEADER_BYTES = 100_000_000
 ELEMENT_BITS = {
@@ -52,7 +52,7 @@ def read_folder(folder: str | Path) -> dict[str, StoredTensor]:
     Raises
     ------
     SpecError
-        If there is no such file, one that the index names is missing, or a tensor is in two of them.
+        If there is no such file, the index names none or one that is missing, or a tensor is in two of them.
     """
     place, found = Path(folder), dict[str, StoredTensor]()
     for name in _file_names(place):
@@ -69,6 +69,8 @@ def _file_names(folder: Path) -> list[str]:
         weights = read_object(index).get("weight_map")
         if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights.values()):
             raise SpecError(f"{index}: weight_map must be an object of file names")
+        if not weights:
+            raise SpecError(f"{index}: weight_map names no tensor")
         names = sorted(set(weights.values()))
         if any(os.path.basename(name) != name for name in names):
             raise SpecError(f"{index}: weight_map names a file outside the folder")
@@ -80,9 +82,10 @@ def _file_names(folder: Path) -> list[str]:
 
 
 def _header_bytes(path: Path) -> tuple[int, bytes]:
+    require_regular(path)
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > size - 8:
                 raise SpecError(f"{path}: cut off, the header is said to take {length} of {size} bytes")

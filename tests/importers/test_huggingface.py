@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -64,6 +65,10 @@ def test_a_byte_order_mark_is_harmless(tmp_path):
         (b'{"hidden_size": NaN}', "NaN is not a number"),
         (b'{"hidden_size": -Infinity}', "-Infinity is not a number"),
         (b'{"hidden_size": 1' + b"0" * 5000 + b"}", "thousands of digits"),
+        (b'{"rope_theta": 1e999}', "1e999 is too large a number"),
+        (b'{"rope_scaling": {"factor": -1e400}}', "-1e400 is too large a number"),
+        (b'{"hidden_size": 4096, "hidden_size": 8192}', "key 'hidden_size' is given more than once"),
+        (b'{"rope_scaling": {"factor": 1, "factor": 2}}', "key 'factor' is given more than once"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"{}", "model_type is missing"),
         (b'{"model_type": ["llama"]}', "model_type must be a string"),
@@ -89,6 +94,15 @@ def test_missing_and_too_large_files_are_refused(tmp_path):
     large.write_bytes(b" " * 10_000_001)
     with pytest.raises(SpecError, match="too large"):
         import_model(large)
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+
+    for path in (pipe, "/dev/zero"):
+        with pytest.raises(SpecError, match="not a regular file"):
+            import_model(path)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -64,6 +65,33 @@ def test_a_folder_is_read_through_its_index(tmp_path):
         read_folder(tmp_path)
     index.unlink()
     with pytest.raises(SpecError, match="is in another file as well"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ({}, "weight_map names no tensor"),
+        ({"a": "x\0y.safetensors"}, "cannot be the name of a file"),
+        ({"a": "\ud800.safetensors"}, "cannot be the name of a file"),
+        ({"a": "missing.safetensors"}, "no such file"),
+        ({"a": "x" * 5000}, "cannot be read"),
+        ({"a": 3}, "must be an object of file names"),
+        (["a"], "must be an object of file names"),
+    ],
+)
+def test_an_index_of_files_that_cannot_be_is_one_sentence(tmp_path, weights, sentence):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
+
+    with pytest.raises(SpecError, match=sentence) as error:
+        read_folder(tmp_path)
+    assert str(error.value).isprintable()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+
+    with pytest.raises(SpecError, match="not a regular file"):
         read_folder(tmp_path)
 
 
