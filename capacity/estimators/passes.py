@@ -57,9 +57,8 @@ def stage_pass(
     tuple of Work
         One item a term. [B], [FLOP]
     """
-    pairs = causal_pairs(queries) if causal else queries * queries
     return tuple(
-        _work(_seeing(term, source_tokens), sequences, queries, cached_keys, head_tokens, float(pairs))
+        _work(_seeing(term, source_tokens), sequences, queries, cached_keys, head_tokens, causal)
         for term in stage_terms(model, deploy, stage)
         if not (term.source_tokens and term.weight_bytes)
     )
@@ -72,18 +71,33 @@ def _seeing(term: Term, source_tokens: float | None) -> Term:
     return replace(term, source_tokens=int(source_tokens))
 
 
-def _work(term: Term, sequences: int, queries: float, cached_keys: float, head_tokens: float, pairs: float) -> Work:
+def _work(term: Term, sequences: int, queries: float, cached_keys: float, head_tokens: float, causal: bool) -> Work:
     tokens = sequences * (head_tokens if term.last_token_only else queries)
     if term.experts:
         share = distinct_experts(term.experts, term.experts_used, tokens) / term.experts
         return Work(term, term.expert_bytes * share, term.expert_bytes * share, tokens * term.token_flop)
     if term.last_token_only and tokens == 0:
         return Work(term, 0, 0, 0.0)
-    pairs += queries * cached_keys
+    keys, pairs = _causal_keys(term, queries, cached_keys) if causal else _free_keys(term, queries, cached_keys)
     if term.source_tokens:
-        cached_keys, pairs = term.source_tokens, queries * term.source_tokens
-    if term.window:
-        cached_keys, pairs = min(cached_keys, term.window), min(pairs, queries * term.window)
-    cache = sequences * (term.sequence_bytes + cached_keys * term.key_bytes)
+        keys, pairs = term.source_tokens, queries * term.source_tokens
+    cache = sequences * (term.sequence_bytes + keys * term.key_bytes)
     flop = tokens * term.token_flop + sequences * pairs * term.prefill_key_flop
     return Work(term, term.weight_bytes + cache, term.weight_bytes, flop)
+
+
+def _causal_keys(term: Term, queries: float, cached_keys: float) -> tuple[float, float]:
+    """Cached keys that the first query still sees, and pairs of queries that each see the keys up to themselves."""
+    upto = [causal_pairs(end, term.window, chunked=term.chunked) for end in (cached_keys, cached_keys + queries)]
+    if not term.window:
+        return cached_keys, float(upto[1] - upto[0])
+    seen = cached_keys % term.window if term.chunked else min(cached_keys, term.window - 1)
+    return seen, float(upto[1] - upto[0])
+
+
+def _free_keys(term: Term, queries: float, cached_keys: float) -> tuple[float, float]:
+    """Cached keys within the window, and pairs of queries that each see all of them and each other."""
+    pairs = queries * (queries + cached_keys)
+    if not term.window:
+        return cached_keys, pairs
+    return min(cached_keys, term.window), min(pairs, queries * term.window)

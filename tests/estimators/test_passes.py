@@ -7,6 +7,7 @@ import pytest
 from capacity.estimators import work
 from capacity.estimators.passes import stage_pass
 from capacity.specs.deployment import Deployment
+from capacity.specs.model import Attention, Dense, LayerGroup
 
 BF16 = Deployment(weights="bf16")
 
@@ -49,3 +50,29 @@ def test_a_stage_that_asks_for_no_output_token_does_not_read_its_head(llama_2_7b
 
     assert with_one[0] - without[0] == pytest.approx(2 * 32000 * 4096)
     assert with_one[1] - without[1] == pytest.approx(2 * (32000 * 4096 + 4096))  # the head and its norm
+
+
+# Every query asks every key: is it mine or older, not yet fallen out of the window, and in my chunk where chunked?
+@pytest.mark.parametrize("span", ["sliding", "chunked"])
+@pytest.mark.parametrize(("queries", "cached"), [(10, 0), (3, 0), (1, 9), (4, 6), (9, 13)])
+def test_a_causal_pass_under_a_window_meets_the_pairs_of_a_mask(span, queries, cached, make_decoder):
+    window, heads, size = 4, 2, 8
+    mixer = Attention(query_heads=heads, kv_heads=heads, head_size=size, span=span, window=window)
+    group = LayerGroup(indices=(0,), mixer=mixer, feed_forward=Dense(intermediate_size=16))
+    model = make_decoder("windowed", 16, 32, [group])
+    positions = range(cached, cached + queries)
+    seen = {
+        (i, j)
+        for i in positions
+        for j in range(i + 1)
+        if (i - j < window if span == "sliding" else i // window == j // window)
+    }
+    done = stage_pass(
+        model, BF16, "decoder", sequences=3, queries=queries, cached_keys=cached, head_tokens=0, causal=True
+    )
+    attention = [item for item in done if item.term.operator == "attention"]
+
+    assert sum(item.flop for item in attention) == 3 * len(seen) * 4 * heads * size
+    # Keys and values of 2 x 2 x 8 elements of 2 bytes; the first query still sees these of the cached ones.
+    read = len([j for i, j in seen if i == cached and j < cached])
+    assert sum(item.moved_bytes for item in attention) == 3 * read * 64
