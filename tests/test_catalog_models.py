@@ -67,6 +67,31 @@ def test_a_shipped_model_has_the_billions_that_its_makers_print(name):
     assert round(parameter_count(load_model(name)).total / 1e9) == PUBLISHED_BILLIONS[name]
 
 
+# github mistralai/mistral-inference#53 quotes 32768 from config.json, whose window is 4096; github xorbitsai/inference
+# doc/source/models/builtin/llm/mistral-large-instruct.rst: context length 131072 of Mistral-Large-Instruct-2407.
+@pytest.mark.parametrize(("name", "positions"), [("mistral-7b-v0.1", 32_768), ("mistral-large-2407", 131_072)])
+def test_a_shipped_model_has_the_published_positions(name, positions):
+    assert load_model(name).positions == positions
+
+
+def test_a_stored_format_that_a_table_claims_without_a_source_is_assumed():
+    assert load_model({"config": TINY, "checkpoint": {"default": "fp8_row"}}).checkpoint.evidence == "assumed"
+
+
+# 26,953,662,464 bytes: Llama-2-7B in fp32, twice the 13,476,831,232 of its parameters at 16 bits.
+def test_a_model_that_knows_the_bytes_of_its_files_can_be_changed():
+    stored = {"default": "fp32", "total_bytes": 26_953_662_464}
+    changed = load_model({"config": TINY, "checkpoint": stored}).replace(positions=8192)
+
+    assert (changed.positions, changed.checkpoint.total_bytes) == (8192, 26_953_662_464)
+
+
+@pytest.mark.parametrize("size", [0, -5, True, "5", 5.0, 2**53])
+def test_a_size_that_no_files_have_is_refused(size):
+    with pytest.raises(SpecError, match=r"checkpoint: total_bytes: "):
+        load_model({"config": TINY, "checkpoint": {"default": "fp32", "total_bytes": size}})
+
+
 def test_a_second_load_takes_microseconds():
     load_model("deepseek-v3")
     start = time.perf_counter()

@@ -75,7 +75,7 @@ def _quantized(table: Mapping[str, Any], plain: str, where: str) -> tuple[Checkp
         raise SpecError(f"{where}: {unknown_name('quant_method', str(method), readers)}")
     parts = readers[method](table, where)
     kept = f"{method}: {', '.join(f'{part} {name}' for part, name in parts.items())}; the rest {plain}"
-    return Checkpoint(default=plain, parts=parts), (kept,)
+    return Checkpoint(default=plain, parts=parts, evidence="published"), (kept,)
 
 
 def _method_without_name(table: Mapping[str, Any]) -> str | None:

@@ -17,6 +17,9 @@ LARGEST_COUNT = 2**31
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
 """A whole number of at least one. Above 2^31 a product of counts could leave 64 bits unnoticed."""
 
+Bytes = Annotated[int, Field(ge=1, lt=2**53, strict=True)]
+"""A size of at least one byte that a float still holds exactly."""
+
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

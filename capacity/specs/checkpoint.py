@@ -1,10 +1,10 @@
-"""How a model is stored: a number format for each module, and exact bytes where file headers were read."""
+"""How a model is stored: a number format for each part, and exact bytes where file headers were read."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from capacity.specs.base import Count, CountOrZero, FrozenMapping, Source, Spec
+from capacity.specs.base import Bytes, Count, CountOrZero, FrozenMapping, Source, Spec
 from capacity.units import FormatName
 
 WeightPart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "norm"]
@@ -20,17 +20,17 @@ class StoredOverride(Spec):
 
 
 class Checkpoint(Spec):
-    """Formats by part; what a part does not name is in ``default``. ``total_bytes`` counts tensors, not files.
+    """Formats by part; what ``parts`` does not name is in ``default``.
 
-    ``tensor_bytes`` holds exact sizes by tensor name when the headers of the files were read.
+    ``total_bytes`` are those of the model's tensors, from the headers of its files. ``evidence`` is ``published``
+    where a file of this model states the formats.
     """
 
     default: FormatName
     parts: FrozenMapping[WeightPart, FormatName] = FrozenMapping()
     overrides: tuple[StoredOverride, ...] = ()
-    total_bytes: Count | None = None
-    tensor_bytes: FrozenMapping[str, int] = FrozenMapping()
-    evidence: Literal["published", "assumed"] = "published"
+    total_bytes: Bytes | None = None
+    evidence: Literal["published", "assumed"] = "assumed"
     sources: tuple[Source, ...] = ()
 
     def format_of(self, part: str, layer: int | None = None) -> str:

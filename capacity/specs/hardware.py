@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from capacity.errors import SpecError, unknown_name
-from capacity.specs.base import Count, Evidence, FrozenMapping, Positive, Source, Spec
+from capacity.specs.base import Bytes, Count, Evidence, FrozenMapping, Positive, Source, Spec
 from capacity.specs.hardware_checks import ALLOWANCES, contradictions
 from capacity.specs.provenance import cited, figures, named, require_sources
 from capacity.units import number_format, number_formats
@@ -25,7 +25,6 @@ def _known_path(name: str) -> str:
 
 
 PathName = Annotated[str, AfterValidator(_known_path)]
-Bytes = Annotated[int, Field(ge=1, lt=2**53, strict=True)]
 Rates = FrozenMapping[PathName, Positive]
 
 
