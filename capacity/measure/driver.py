@@ -8,15 +8,15 @@ from functools import cache
 from typing import Any
 
 from capacity.errors import CapacityError
-from capacity.measure.nvrtc import compile_unit
+from capacity.measure.nvrtc import compile_unit, compiler_version
 from capacity.measure.plan import Limits
 from capacity.measure.source import kernel_names, pack_arguments
 
 MAX_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-REGISTERS, LOCAL_BYTES = 4, 3  # CU_FUNC_ATTRIBUTE_NUM_REGS, _LOCAL_SIZE_BYTES
 BLOCK_SHARED, PROCESSOR_SHARED = 97, 81  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, _PER_MULTIPROCESSOR
 PROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 DEFAULT_SHARED_BYTES = 48 * 1024  # more has to be asked for, kernel by kernel
+REFUSED_IMAGE = (200, 209, 222)  # CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU, _UNSUPPORTED_PTX_VERSION
 
 
 class CudaDevice:
@@ -107,15 +107,6 @@ class DeviceKernel:
         )
         return blocks.value
 
-    def registers(self) -> tuple[int, int]:
-        """Registers of a thread, and bytes of it spilled to local memory. [registers], [B]"""
-        values = []
-        for attribute in (REGISTERS, LOCAL_BYTES):
-            value = ctypes.c_int()
-            _call("cuFuncGetAttribute", ctypes.byref(value), attribute, self._function)
-            values.append(value.value)
-        return values[0], values[1]
-
 
 @cache
 def _library() -> ctypes.CDLL:
@@ -138,4 +129,10 @@ def _call(name: str, *arguments: Any) -> None:
     if status:
         text = ctypes.c_char_p()
         library.cuGetErrorString(status, ctypes.byref(text))
-        raise CapacityError(f"{name} failed: {(text.value or b'unknown error').decode()} (code {status})")
+        refused = f"{name} failed: {(text.value or b'unknown error').decode()} (code {status})"
+        if status in REFUSED_IMAGE:
+            refused += (
+                f"; the kernels were compiled by {compiler_version()}: use the compiler of the driver's own CUDA "
+                "(pip install nvidia-cuda-nvrtc for CUDA 13, nvidia-cuda-nvrtc-cu12 for CUDA 12)"
+            )
+        raise CapacityError(refused)

@@ -23,16 +23,21 @@ def now_utc() -> str:
 
 @cache
 def code_commit() -> str:
-    """Commit of the source tree this package runs from, "+" when it has changes; "release" outside a checkout.
+    """Commit of the code that runs: what CAPACITY_COMMIT says, or "release" when it was installed, or what git says.
 
-    Asked once: the tree may move on during a campaign, the loaded code does not.
+    A commit of git has "+" when the tree has changes; "unknown" where none of the three answers. Asked once: the tree
+    may move on during a campaign, the loaded code does not.
     """
     folder = Path(__file__).resolve().parent
+    if told := os.environ.get("CAPACITY_COMMIT", "").strip():
+        return told
+    if {"site-packages", "dist-packages"} & set(folder.parts):
+        return "release"
     try:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", str(folder))
     except (OSError, subprocess.CalledProcessError):
-        return "release"
+        return "unknown"
     return commit + ("+" if changed else "")
 
 

@@ -73,10 +73,17 @@ def compiler_version() -> str:
     raise CapacityError(INSTALL)
 
 
-@cache
 def find_nvrtc() -> Any:
-    """The NVRTC library, or None: beside the installed packages, then where the loader looks, then CUDA_HOME."""
-    for candidate in _candidates():
+    """The NVRTC library, or None: that of the CUDA version torch was built for, if torch is loaded, before others."""
+    torch = sys.modules.get("torch")
+    built_for = torch.version.cuda if torch else None
+    return _open_first((built_for or "").partition(".")[0])
+
+
+@cache
+def _open_first(major: str) -> Any:
+    """The first library that loads. An image of a newer major version than the driver's does not load there."""
+    for candidate in sorted(_candidates(), key=lambda path: not (major and str(path).endswith(f".so.{major}"))):
         try:
             library = ctypes.CDLL(str(candidate))
         except OSError:
@@ -87,6 +94,7 @@ def find_nvrtc() -> Any:
 
 
 def _candidates() -> list[str | Path]:
+    """Beside the installed packages, then where the loader looks, then CUDA_HOME."""
     installed = [
         path
         for folder in sys.path

@@ -65,8 +65,8 @@ def kernel_names(unit: str) -> tuple[str, ...]:
 
 
 def unit_macros(unit: str, macros: Mapping[str, int]) -> dict[str, int]:
-    """Those of ``macros`` that the unit mentions, so that another choice elsewhere compiles nothing again."""
-    words = set(re.findall(r"\w+", unit_source(unit)))
+    """Those of ``macros`` that the code of the unit uses, so that another choice elsewhere compiles nothing again."""
+    words = set(re.findall(r"\w+", re.sub(r"//.*", "", unit_source(unit))))
     return {name: value for name, value in sorted(macros.items()) if name in words}
 
 

@@ -1,14 +1,15 @@
 """Each kernel alone against the oracle's function of the same name, and the kernels of few bytes to the last bit."""
 
 import ctypes
+import subprocess
 
 import numpy as np
 import pytest
 
 from capacity.errors import CapacityError
 from capacity.measure import plan
-from capacity.measure.emulator import Emulator
-from capacity.measure.source import Shape, pack_arguments, unit_source
+from capacity.measure.emulator import Emulator, find_compiler
+from capacity.measure.source import Shape, pack_arguments, unit_macros, unit_source
 
 KERNEL_ERROR = 3e-7  # one kernel in fp32 arithmetic
 
@@ -108,7 +109,9 @@ def test_dequantise_gives_every_value_of_int8_exactly_rounded(small_kernels, num
     assert torch.equal(out, (stored.float() * scales[:, None]).to(dtype))
 
 
-def test_argmax_takes_the_lowest_of_equal_logits(small_kernels):
+# blocks, threads: more slices than lanes, more warps than one, and neither
+@pytest.mark.parametrize(("slices", "threads"), [(4, 64), (40, 96), (1, 32)])
+def test_argmax_takes_the_lowest_of_equal_logits(small_kernels, slices, threads):
     import torch
 
     logits = torch.zeros(3, 1030)
@@ -117,9 +120,9 @@ def test_argmax_takes_the_lowest_of_equal_logits(small_kernels):
     logits[2] = float("-inf")
     logits[2, 1029] = -1e30
     token, position = torch.full((3,), -1, dtype=torch.int32), torch.tensor([0, 5, 127], dtype=torch.int32)
-    best, arrivals = torch.empty(2, 3, 4), torch.zeros(3, dtype=torch.int32)
+    best, arrivals = torch.empty(2, 3, slices), torch.zeros(3, dtype=torch.int32)
     arguments = (logits, ctypes.c_int(1), best[0], best[1], arrivals, token, position)
-    small_kernels["bf16"]["argmax"]((4, 3, 1), 64, 16, struct(), *arguments)
+    small_kernels["bf16"]["argmax"]((slices, 3, 1), threads, threads // 4, struct(), *arguments)
 
     assert token.tolist() == [7, 0, 1029]
     assert position.tolist() == [1, 6, 127]
@@ -152,6 +155,36 @@ def test_stream_read_reads_every_word_once(small_kernels):
 def test_an_argument_of_unknown_width_is_refused():
     with pytest.raises(TypeError, match="ctypes value, got int"):
         pack_arguments((3,))
+
+
+MACROS = {
+    "WEIGHTS": (0, 1),
+    "WIDE": (0, 1),
+    "BATCH": (1, 3),
+    "HEAD_SIZE": (64, 128),
+    "GROUP": (1, 4),
+    "BLOCK_TOKENS": (16, 32),
+    "MATRIX_THREADS": (256, 512),
+    "QKV_PAIRS": (1, 2),
+    "QKV_SPLIT": (1, 2),
+    "OUTPUT_STAGED": (0, 1),
+    "DOWN_STAGED": (0, 1),
+    "HEAD_SPLIT": (1, 2),
+}
+
+
+@pytest.mark.parametrize("unit", ["matrix", "attention", "small"])
+def test_a_unit_takes_the_macros_that_change_what_the_preprocessor_makes_of_it(unit):
+    def preprocessed(macros):
+        defines = [f"-D{name}={value}" for name, value in macros.items()]
+        narrow = ("-DNARROW_ATTENTION=1", "-DNARROW_LOGITS=1")
+        command = [find_compiler(), "-E", "-P", "-x", "c++", *narrow, *defines, "-"]
+        return subprocess.run(command, input=unit_source(unit), capture_output=True, text=True, check=True).stdout
+
+    first = {name: values[0] for name, values in MACROS.items()}
+    plain = preprocessed(first)
+    changed = {name for name, values in MACROS.items() if preprocessed(first | {name: values[1]}) != plain}
+    assert set(unit_macros(unit, first)) == changed
 
 
 def test_an_unknown_unit_is_named():

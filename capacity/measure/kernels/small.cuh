@@ -17,6 +17,23 @@ __device__ __forceinline__ bool beats(Best a, Best b) {  // ties go to the lower
   return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
+__device__ __forceinline__ Best better(Best a, Best b) { return beats(a, b) ? a : b; }
+
+__device__ __forceinline__ Best stored(float value, float index_bits) {
+  return {value, (int)__float_as_uint(index_bits)};
+}
+
+// The best of a warp, in every lane.
+__device__ __forceinline__ Best warp_best(Best best) {
+#pragma unroll
+  for (int offset = 16; offset; offset /= 2) {
+    const Best other = {__shfl_xor_sync(FULL_WARP, best.value, offset),
+                        __shfl_xor_sync(FULL_WARP, best.index, offset)};
+    best = better(other, best);
+  }
+  return best;
+}
+
 #ifdef NARROW_LOGITS
 typedef narrow logit_t;
 #define LOGIT(v) widen<WIDE>(v)
@@ -32,37 +49,36 @@ extern "C" __global__ void argmax(Shape s, const logit_t* logits, int advance, f
   DYNAMIC_SHARED(shared);  // [warps] values, [warps] indices
   const int b = blockIdx.y, slices = gridDim.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warps = blockDim.x / 32;
-  Best best = {-__uint_as_float(0x7f800000u), 0x7fffffff};
+  const Best none = {-__uint_as_float(0x7f800000u), 0x7fffffff};
+  Best best = none;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < s.vocabulary; i += slices * blockDim.x) {
     const Best here = {LOGIT(logits[(size_t)b * s.vocabulary + i]), i};
-    if (beats(here, best)) best = here;
+    best = better(here, best);
   }
-#pragma unroll
-  for (int offset = 16; offset; offset /= 2) {
-    const Best other = {__shfl_xor_sync(FULL_WARP, best.value, offset),
-                        __shfl_xor_sync(FULL_WARP, best.index, offset)};
-    if (beats(other, best)) best = other;
-  }
+  best = warp_best(best);
   if (lane == 0) {
     shared[warp] = best.value;
     shared[warps + warp] = __uint_as_float((word)best.index);
   }
   __syncthreads();  // the best of every warp is there
-  if (threadIdx.x) return;
-  for (int w = 1; w < warps; w++) {
-    const Best other = {shared[w], (int)__float_as_uint(shared[warps + w])};
-    if (beats(other, best)) best = other;
+  if (warp) return;
+  best = none;
+  if (lane < warps) best = better(stored(shared[lane], shared[warps + lane]), best);
+  best = warp_best(best);
+  word arrived = 0;
+  if (lane == 0) {
+    best_value[b * slices + blockIdx.x] = best.value;
+    best_index[b * slices + blockIdx.x] = __uint_as_float((word)best.index);
+    __threadfence();
+    arrived = atomicAdd(arrivals + b, 1u);
   }
-  best_value[b * slices + blockIdx.x] = best.value;
-  best_index[b * slices + blockIdx.x] = __uint_as_float((word)best.index);
+  if (__shfl_sync(FULL_WARP, arrived, 0) != (word)slices - 1) return;
   __threadfence();
-  if (atomicAdd(arrivals + b, 1u) != (word)slices - 1) return;
-  __threadfence();
-  for (int n = 0; n < slices; n++) {
-    const Best other = {load_fresh(best_value + b * slices + n),
-                        (int)__float_as_uint(load_fresh(best_index + b * slices + n))};
-    if (beats(other, best)) best = other;
-  }
+  best = none;
+  for (int n = lane; n < slices; n += 32)
+    best = better(stored(load_fresh(best_value + b * slices + n), load_fresh(best_index + b * slices + n)), best);
+  best = warp_best(best);
+  if (lane) return;
   arrivals[b] = 0;
   token[b] = min(best.index, s.vocabulary - 1);  // a step of NaN only must not read past the embedding
   if (advance) position[b] = min(position[b] + 1, s.max_context - 1);
