@@ -30,6 +30,7 @@ LONGEST_SAMPLING_S = 3.0
 CHECKED_PROMPT = 8
 PREFILL_REPEATS = 9
 NO_NUMBER = 1e9  # error of a result that is not a number
+TIE_SHARE = 1e-4
 PREFILL_TOLERANCE = 1e-5  # of probabilities, which turn an error of a logit into a relative one
 TOLERANCE = 5e-6  # fp32 sums of some thousand terms; the weights are exact in all formats
 
@@ -161,25 +162,28 @@ def check_cpu(shape: DecoderShape, batch: int, context: int, weights: cpu_decode
     expected = cpu_oracle.logits(decoder)
     decoder.step()
     found = decoder.workspace["logits"].astype(np.float64)
-    return _quality(found, expected, tolerance=TOLERANCE)
+    return quality_of(found, expected, tolerance=TOLERANCE)
 
 
-def _quality(found: np.ndarray, expected: np.ndarray, *, tolerance: float) -> Quality:
-    """Error and choice of token of [batch, vocabulary] values; what is not a number is an error without measure."""
+def quality_of(found: np.ndarray, expected: np.ndarray, *, tolerance: float, tie_share: float = TIE_SHARE) -> Quality:
+    """Error and choice of token of [batch, vocabulary] values; what is not a number is an error without measure.
+
+    Tokens that the oracle puts closer together than ``tie_share`` of its largest value count as the same choice.
+    """
     error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
     same = bool(np.array_equal(np.argmax(found, axis=1), np.argmax(expected, axis=1)))
     return Quality(
         relative_error=error if math.isfinite(error) else NO_NUMBER,
-        argmax_match=same or _near_ties(found, expected),
+        argmax_match=same or _near_ties(found, expected, tie_share),
         tolerance=tolerance,
         nan_count=int(np.count_nonzero(~np.isfinite(found))),
     )
 
 
-def _near_ties(found: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether the tokens chosen differ only where the oracle's two best logits are closer than the rounding."""
+def _near_ties(found: np.ndarray, expected: np.ndarray, tie_share: float) -> bool:
+    """Whether the tokens chosen differ only where the oracle's two best are closer than the rounding."""
     chosen = np.take_along_axis(expected, np.argmax(found, axis=1)[:, None], axis=1)[:, 0]
-    return bool(np.all(expected.max(axis=1) - chosen < 1e-4 * np.abs(expected).max()))
+    return bool(np.all(expected.max(axis=1) - chosen < tie_share * np.abs(expected).max()))
 
 
 def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int, part: str) -> MeasuredRun:
@@ -285,4 +289,4 @@ def check_prefill(model: Prefill) -> Quality:
     expected = np.exp(logits - logits.max())
     expected /= expected.sum()
     found = first(prompt[None])[0].double().numpy()
-    return _quality(found[None], expected[None], tolerance=PREFILL_TOLERANCE)
+    return quality_of(found[None], expected[None], tolerance=PREFILL_TOLERANCE)

@@ -49,7 +49,7 @@ class Software(Spec):
     torch: str | None = None
     system: str
     compiler: str
-    backend: Literal["nvrtc", "torch", "cpu_ref"]
+    backend: Literal["nvrtc", "nvcc", "torch", "cpu_ref"]
     gemm_backend: str | None = None
     attention_backend: str | None = None
     cuda_runtime: str | None = None
@@ -150,12 +150,21 @@ class MeasuredRun(Spec):
         return self.median_s / self.min_s if self.samples_s else 1.0
 
     @property
+    def disagreement(self) -> str | None:
+        """How the result differs from the oracle's by more than is allowed; None where it agrees or was not checked."""
+        if self.quality is None:
+            return None
+        if self.quality.relative_error > self.quality.tolerance:
+            return f"error {self.quality.relative_error:.1e} against the oracle is above {self.quality.tolerance:.1e}"
+        if not self.quality.argmax_match:
+            return "the next token differs from the oracle's"
+        return None
+
+    @property
     def reject_reason(self) -> str | None:
         """Why this run may not be compared with an estimate; None when it may."""
-        if self.quality is not None and self.quality.relative_error > self.quality.tolerance:
-            return f"error {self.quality.relative_error:.1e} against the oracle is above {self.quality.tolerance:.1e}"
-        if self.quality is not None and not self.quality.argmax_match:
-            return "the next token differs from the oracle's"
+        if self.disagreement:
+            return self.disagreement
         if self.disturbed_s and len(self.samples_s) < LEAST_SAMPLES:
             tried = len(self.samples_s) + len(self.disturbed_s)
             return f"only {len(self.samples_s)} of {tried} samples were undisturbed"
