@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-
-import numpy as np
+from typing import ClassVar
 
 from capacity import evaluate
 from capacity.calibrations import calibration_for, calibrations
 from capacity.catalog import load_hardware
-from capacity.errors import CapacityError
+from capacity.errors import CapacityError, SpecError
 from capacity.estimators import memory
 from capacity.measure.records import read_runs
+from capacity.measure.shape import SIZES
 from capacity.results import Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun, RunWorkload
-from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec, Stage, Tensor
-from capacity.validation.compare import Errors, Pair, summarise
+from capacity.specs.model import ModelSpec
+from capacity.validation.compare import Errors, summarise
 from capacity.validation.published_speed import published_rows
+from capacity.validation.targets import (
+    DEVICES,
+    KINDS,
+    MEMORY,
+    RunPair,
+    Target,
+    absent,
+    judge,
+    named,
+    other_kernels,
+)
 
-DEVICES = {"cpu": "CPU", "gpu": "CUDA"}
-MEMORY = ("weights", "kv cache", "kv cache in blocks", "activation peak")
-QUANTITIES = (*MEMORY, "max batch", "TPOT bound", "TPOT estimate", "TTFT bound")
-LEAST_MEDIAN_BOUND = 0.7  # of the measured time at batch 1
-TARGETS = {"cpu": (0.10, 0.20), "gpu": (0.07, 0.15)}  # mean absolute and worst error of TPOT, held out by model
-MAX_BATCH_BELOW = 0.02
-
-
-@dataclass(frozen=True)
-class Target:
-    """One promise, and whether the runs keep it; None where there are no runs."""
-
-    name: str
-    kept: bool | None
-    shown: str
+MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True, repr=False)
 class ReferenceCheck(Result):
-    """All comparisons, the matrix of runs by quantity and device, error summaries and targets."""
+    """All comparisons, the matrix of runs by quantity and device, error summaries and targets.
 
-    pairs: tuple[Pair, ...]
+    ``errors`` are by quantity and device. ``rejected`` are runs that were noisy or wrong, ``not_compared`` accepted
+    ones to which no estimate could be set, ``other_kernels`` what was run by another kernel than the present one.
+    """
+
+    DERIVED: ClassVar = ("passed",)
+
+    pairs: tuple[RunPair, ...]
     rejected: tuple[str, ...]
+    not_compared: tuple[str, ...]
+    other_kernels: tuple[str, ...]
     matrix: dict[str, dict[str, str]]
     errors: dict[str, Errors]
     targets: tuple[Target, ...]
@@ -56,18 +61,16 @@ class ReferenceCheck(Result):
         return all(target.kept is not False for target in self.targets)
 
     def table(self) -> list[tuple[str, str]]:
-        rows = [
-            (name, "; ".join(f"{device}: {text}" for device, text in row.items())) for name, row in self.matrix.items()
-        ]
+        rows = [(f"target: {target.name}", f"{target.word} ({target.shown})") for target in self.targets]
         for name, error in self.errors.items():
             shown = f"mean absolute {error.mean_absolute:.2%}, p90 {error.p90:.2%}, worst {error.worst:.2%}"
             rows.append((f"error of {name}", f"{error.rows} runs: {shown}"))
-        rows += [(f"target: {target.name}", f"{_word(target.kept)} ({target.shown})") for target in self.targets]
+        rows += [
+            (name, "; ".join(f"{kind}: {text}" for kind, text in row.items())) for name, row in self.matrix.items()
+        ]
+        rows += [("other kernel", text) for text in self.other_kernels]
+        rows += [("not compared", reason) for reason in self.not_compared]
         return rows + [("rejected run", reason) for reason in self.rejected]
-
-
-def _word(kept: bool | None) -> str:
-    return {True: "kept", False: "MISSED", None: "no run yet"}[kept]
 
 
 def shipped_runs() -> tuple[MeasuredRun, ...]:
@@ -85,24 +88,56 @@ def validate(file: str | Path | None = None) -> ReferenceCheck:
     Raises
     ------
     CapacityError
-        If a file of runs cannot be read, or there are no runs at all.
+        If a file of runs cannot be read, or holds no run that says anything about an estimate.
     """
     runs = read_runs(file) if file else shipped_runs()
     if not runs:
         raise CapacityError("no measured runs to validate against; make some with `capacity measure`")
-    accepted = [run for run in runs if run.accepted]
-    pairs: list[Pair] = []
-    rejected = [f"{run.run_id[:12]} {run.kind}: {run.reject_reason}" for run in runs if not run.accepted]
-    for run in accepted:
+    pairs, not_compared = _compared([run for run in runs if run.accepted])
+    found = ReferenceCheck(
+        pairs=tuple(pairs),
+        rejected=tuple(f"{_title(run)}: {run.reject_reason}" for run in runs if not run.accepted),
+        not_compared=tuple(f"{_title(run)}: {reason}" for run, reason in not_compared),
+        other_kernels=tuple(other_kernels(runs)),
+        matrix=_matrix(pairs, runs),
+        errors={
+            f"{name}, {DEVICES[source]}": summarise(found)
+            for source in DEVICES
+            for name in KINDS
+            if (found := named(pairs, name, source))
+        },
+        targets=tuple(judge(runs, pairs, [run for run, _ in not_compared])),
+    )
+    if not pairs and found.passed:
+        raise CapacityError(_nothing_compared(file or "the committed runs", runs, found.rejected))
+    return found
+
+
+def _compared(runs: Sequence[MeasuredRun]) -> tuple[list[RunPair], list[tuple[MeasuredRun, str]]]:
+    """What the runs say about the estimates, and runs that could not be compared with the reason."""
+    pairs: list[RunPair] = []
+    failed: list[tuple[MeasuredRun, str]] = []
+    for run in runs:
         try:
             pairs.extend(compare(run))
         except CapacityError as error:
-            rejected.append(f"{run.run_id[:12]} {run.kind}: {error}")
-    errors = {name: summarise(found) for name in QUANTITIES if (found := _named(pairs, name))}
-    return ReferenceCheck(tuple(pairs), tuple(rejected), _matrix(pairs), errors, tuple(_targets(pairs)))
+            failed.append((run, str(error)))
+    return pairs, failed
 
 
-def compare(run: MeasuredRun) -> Iterable[Pair]:
+def _title(run: MeasuredRun) -> str:
+    w = run.workload
+    told = f" {w.model}, batch {w.batch}, {w.context_tokens or w.prompt_tokens} tokens" if w else ""
+    return f"{run.run_id[:12]} {DEVICES[run.source]} {run.kind}{told}"
+
+
+def _nothing_compared(where: object, runs: Sequence[MeasuredRun], rejected: Sequence[str]) -> str:
+    kinds = ", ".join(sorted({run.kind for run in runs}))
+    why = f"; rejected: {'; '.join(rejected[:3])}" if rejected else ""
+    return f"{where}: none of {len(runs)} runs ({kinds}) can be compared with an estimate{why}"
+
+
+def compare(run: MeasuredRun) -> Iterable[RunPair]:
     """What this run says about the estimates; nothing for a micro-benchmark."""
     if run.kind == "memory":
         yield from _memory_pairs(run)
@@ -111,48 +146,58 @@ def compare(run: MeasuredRun) -> Iterable[Pair]:
 
 
 def model_of(run: MeasuredRun) -> ModelSpec:
-    """The decoder of a run as the estimators see it, from the sizes in the record."""
-    size = dict(run.workload.shape) if run.workload else {}
-    count = {name: int(value) for name, value in size.items() if isinstance(value, int)}
-    window = count.get("window", 0)
-    attention = Attention(
-        query_heads=count["query_heads"],
-        kv_heads=count["kv_heads"],
-        head_size=count["head_size"],
-        span="sliding" if window else "full",
-        window=window or None,
-    )
-    table, width = count["vocabulary"], count["hidden_size"]
-    group = LayerGroup(
-        indices=tuple(range(count["layers"])),
-        mixer=attention,
-        feed_forward=Dense(intermediate_size=count["intermediate_size"]),
-    )
-    stage = Stage(
-        name="decoder",
-        role="decoder",
-        hidden_size=width,
-        layers=(group,),
-        before=(Tensor(name="embedding", shape=(table, width), part="embedding", read="rows"),),
-        after=(
-            Tensor(name="final_norm", shape=(width,), part="norm"),
-            Tensor(name="lm_head", shape=(table, width), part="lm_head", tied=bool(size.get("tied"))),
+    """The decoder of a run as the estimators see it, from the sizes in the record.
+
+    Raises
+    ------
+    SpecError
+        If the record lacks a size, or the sizes make no decoder.
+    """
+    size, shape = _sizes(run), _workload(run).shape
+    window = shape.get("window") or None
+    mixer = {"kind": "attention", **{name: size[name] for name in ("query_heads", "kv_heads", "head_size")}}
+    mixer |= {"span": "sliding", "window": window} if window else {}
+    inner = {"kind": "dense", "intermediate_size": size["intermediate_size"]}
+    table, width = size["vocabulary"], size["hidden_size"]
+    stage = {
+        "name": "decoder",
+        "role": "decoder",
+        "hidden_size": width,
+        "layers": ({"indices": tuple(range(size["layers"])), "mixer": mixer, "feed_forward": inner},),
+        "before": ({"name": "embedding", "shape": (table, width), "part": "embedding", "read": "rows"},),
+        "after": (
+            {"name": "final_norm", "shape": (width,), "part": "norm"},
+            {"name": "lm_head", "shape": (table, width), "part": "lm_head", "tied": bool(shape.get("tied"))},
         ),
-    )
-    return ModelSpec(name=str(size["name"]), stages=(stage,), vocabulary=table)
+    }
+    facts = {"name": _workload(run).model, "stages": (stage,), "vocabulary": table}
+    return ModelSpec.parse(facts, where=f"run {run.run_id[:12]}, workload.shape")
+
+
+def _sizes(run: MeasuredRun) -> dict[str, int]:
+    """The sizes of the decoder that a record must have."""
+    given = _workload(run).shape
+    size = {name: value for name in SIZES if isinstance(value := given.get(name), int)}
+    where = f"run {run.run_id[:12]}: workload.shape"
+    if missing := [name for name in SIZES if name not in size]:
+        raise SpecError(f"{where} lacks {', '.join(missing)}; it must give {', '.join(SIZES)} as whole numbers")
+    if not 1 <= size["layers"] <= MOST_LAYERS:
+        raise SpecError(f"{where}: layers must be 1 to {MOST_LAYERS:,}, got {size['layers']}")
+    return size
 
 
 def deployment_of(run: MeasuredRun) -> Deployment:
     """The formats of a run; all of the memory is the decoder's."""
     w = _workload(run)
-    return Deployment(
-        weights=w.weights,
-        activations=w.activations,
-        kv_cache=w.kv_cache,
-        block_tokens=int(w.shape["block_tokens"]),
-        memory_fraction=1.0,
-        prefill_chunk_tokens=2**30,
-    )
+    chosen = {
+        "weights": w.weights,
+        "activations": w.activations,
+        "kv_cache": w.kv_cache,
+        "block_tokens": _sizes(run)["block_tokens"],
+        "memory_fraction": 1.0,
+        "prefill_chunk_tokens": 2**30,
+    }
+    return Deployment.parse(chosen, where=f"run {run.run_id[:12]}, workload")
 
 
 def part_of(run: MeasuredRun) -> HardwareSpec:
@@ -164,17 +209,18 @@ def part_of(run: MeasuredRun) -> HardwareSpec:
         If the run names no part or the part is not shipped.
     """
     if run.machine.part is None:
-        raise CapacityError(f"run {run.run_id[:12]} names no part of the catalogue for {run.machine.device_name}")
+        raise CapacityError(f"names no part of the catalogue for {run.machine.device_name}")
     return load_hardware(run.machine.part)
 
 
 def _workload(run: MeasuredRun) -> RunWorkload:
     if run.workload is None:
-        raise CapacityError(f"run {run.run_id[:12]} of kind {run.kind} has no workload")
+        raise SpecError(f"run {run.run_id[:12]} of kind {run.kind} has no workload")
     return run.workload
 
 
-def _memory_pairs(run: MeasuredRun) -> Iterable[Pair]:
+def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
+    """Bytes that ``batch`` sequences held, and the largest batch of an arena, where the record has one."""
     model, deploy, w, held = model_of(run), deployment_of(run), _workload(run), run.memory
     if held is None:
         return
@@ -182,7 +228,6 @@ def _memory_pairs(run: MeasuredRun) -> Iterable[Pair]:
         arena = part_of(run).replace(**{"memory.capacity_bytes": held.arena_bytes, "memory.reserve_bytes": None})
         found = int(evaluate.max_batch(model, arena, deploy, context_tokens=w.context_tokens))
         yield _pair(run, "max batch", "sequence", found, held.max_batch)
-        return
     content = memory.sequence_cache_bytes(model, deploy, context_tokens=w.context_tokens, rank=0)
     blocks = memory.sequence_cache_bytes(
         model, deploy, context_tokens=w.context_tokens, rank=0, block_tokens=deploy.block_tokens
@@ -196,7 +241,7 @@ def _memory_pairs(run: MeasuredRun) -> Iterable[Pair]:
             yield _pair(run, name, "B", ours, theirs)
 
 
-def _time_pairs(run: MeasuredRun) -> Iterable[Pair]:
+def _time_pairs(run: MeasuredRun) -> Iterator[RunPair]:
     model, deploy, w, part = model_of(run), deployment_of(run), _workload(run), part_of(run)
     if run.kind == "prefill":
         estimate = evaluate.ttft(model, part, deploy, batch=w.batch, prompt_tokens=w.prompt_tokens)
@@ -204,19 +249,16 @@ def _time_pairs(run: MeasuredRun) -> Iterable[Pair]:
         return
     estimate = evaluate.tpot(model, part, deploy, batch=w.batch, context_tokens=w.context_tokens)
     yield _pair(run, "TPOT bound", "s", estimate.bound, run.min_s, bound=estimate.bound)
-    if estimate.value is not None and not _calibrates(run):
-        yield _pair(run, "TPOT estimate", "s", estimate.value, run.median_s, low=estimate.low, high=estimate.high)
-
-
-def _calibrates(run: MeasuredRun) -> bool:
-    """Whether the model of this run took part in the fit: then it says nothing about it."""
-    used = calibration_for(deployment_of(run), part_of(run), "decode")
-    return used is not None and _workload(run).model in used.points
+    used = calibration_for(deploy, part, "decode")
+    if used is None or estimate.value is None or w.model in used.points:  # a model of the fit says nothing about it
+        return
+    low, high = float(estimate.low), float(estimate.high)
+    yield _pair(run, "TPOT estimate", "s", estimate.value, run.median_s, low=low, high=high, calibration=used.name)
 
 
 def _pair(
     run: MeasuredRun,
-    name: str,
+    quantity: str,
     unit: str,
     predicted: float,
     measured: float,
@@ -224,79 +266,41 @@ def _pair(
     bound: float | None = None,
     low: float | None = None,
     high: float | None = None,
-) -> Pair:
+    calibration: str | None = None,
+) -> RunPair:
+    if measured <= 0:
+        raise CapacityError(f"{quantity}: 0 was measured, with which nothing can be compared")
     w = _workload(run)
-    context = w.context_tokens or w.prompt_tokens
-    label = f"{w.model}, batch {w.batch}, {context} tokens, {DEVICES[run.source]}"
-    group = f"{name}|{run.source}|{w.batch}"
-    return Pair(
-        label, unit, float(predicted), float(measured), low=low, high=high, bound=bound, group=group, note=run.run_id
+    tokens = w.context_tokens or w.prompt_tokens
+    return RunPair(
+        name=f"{w.model}, batch {w.batch}, {tokens} tokens, {DEVICES[run.source]}",
+        unit=unit,
+        predicted=float(predicted),
+        measured=float(measured),
+        low=low,
+        high=high,
+        bound=bound,
+        group=quantity,
+        run_id=run.run_id,
+        source=run.source,
+        model=w.model,
+        batch=w.batch,
+        tokens=tokens,
+        calibration=calibration,
     )
 
 
-def _named(pairs: Iterable[Pair], quantity: str, source: str | None = None) -> list[Pair]:
-    prefix = f"{quantity}|{source}|" if source else f"{quantity}|"
-    return [pair for pair in pairs if pair.group.startswith(prefix)]
-
-
-def _matrix(pairs: list[Pair]) -> dict[str, dict[str, str]]:
+def _matrix(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun]) -> dict[str, dict[str, str]]:
     """What each estimate rests on, by evidence; a blank is shown as one."""
     rows: dict[str, dict[str, str]] = {}
     fits = sum(item.scope.engine == "reference" and item.scope.phase == "decode" for item in calibrations())
-    for name in QUANTITIES:
+    for name, kind in KINDS.items():
         estimate = name == "TPOT estimate"
         rows[name] = {"computed": "-" if estimate else "yes"}
         for source, device in DEVICES.items():
-            count = len(_named(pairs, name, source))
-            rows[name][f"measured, {device}"] = f"{count} runs" if count else "no run yet"
+            count = len(named(pairs, name, source))
+            rows[name][f"measured, {device}"] = f"{count} runs" if count else absent(runs, source, kind)
         published = published_rows() if name == "TPOT bound" else 0
         rows[name]["published"] = f"{published} rows" if published else "-"
         rows[name]["calibrated"] = f"{fits} fits" if estimate and fits else "-"
     return rows
-
-
-def _targets(pairs: list[Pair]) -> Iterable[Target]:
-    for source, device in DEVICES.items():
-        yield _exact(pairs, source, device)
-        yield _batches(pairs, source, device)
-        bounds = [*_named(pairs, "TPOT bound", source), *_named(pairs, "TTFT bound", source)]
-        above = [pair.name for pair in bounds if not pair.bound_holds]
-        shown = f"{len(bounds)} bounds" + (f"; above: {', '.join(above[:3])}" if above else ", none above")
-        yield Target(f"{device}: no bound above a measured time", not above if bounds else None, shown)
-        single = [pair.ratio for pair in _named(pairs, "TPOT bound", source) if pair.group.endswith("|1")]
-        median = float(np.median(single)) if single else 0.0
-        kept = median >= LEAST_MEDIAN_BOUND if single else None
-        yield Target(f"{device}: median bound / measured at batch 1 >= {LEAST_MEDIAN_BOUND}", kept, f"{median:.2f}")
-        yield _estimates(pairs, source, device)
-
-
-def _exact(pairs: list[Pair], source: str, device: str) -> Target:
-    found = [pair for name in MEMORY for pair in _named(pairs, name, source)]
-    off = [pair for pair in found if pair.predicted != pair.measured]
-    shown = f"{len(found)} figures, {len(off)} differ"
-    return Target(f"{device}: memory to the byte", not off if found else None, shown)
-
-
-def _batches(pairs: list[Pair], source: str, device: str) -> Target:
-    found = _named(pairs, "max batch", source)
-    fine = [
-        p
-        for p in found
-        if p.predicted <= p.measured and p.measured - p.predicted <= max(1, MAX_BATCH_BELOW * p.measured)
-    ]
-    shown = ", ".join(f"{p.predicted:.0f} of {p.measured:.0f}" for p in found) or "none"
-    return Target(
-        f"{device}: largest batch within 2 % and never above", len(fine) == len(found) if found else None, shown
-    )
-
-
-def _estimates(pairs: list[Pair], source: str, device: str) -> Target:
-    found, (mean, worst) = _named(pairs, "TPOT estimate", source), TARGETS[source]
-    name = f"{device}: TPOT estimate, held out by model, mean {mean:.0%}, worst {worst:.0%}"
-    if not found:
-        return Target(name, None, "none")
-    error = summarise(found)
-    shown = (
-        f"{error.rows} runs: mean {error.mean_absolute:.1%}, worst {error.worst:.1%}, in band {error.in_band or 0:.0%}"
-    )
-    return Target(name, error.mean_absolute <= mean and error.worst <= worst, shown)

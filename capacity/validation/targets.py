@@ -1,0 +1,228 @@
+"""What the estimates of the reference decoder must reach, judged on compared runs of each device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from capacity.measure import cpu_library, source
+from capacity.specs.measured_run import MeasuredRun
+from capacity.validation.compare import Pair, by_group, summarise
+
+DEVICES = {"cpu": "CPU", "gpu": "CUDA"}
+MEMORY = ("weights", "kv cache", "kv cache in blocks", "activation peak")
+KINDS = {  # the kind of run that each quantity is measured by
+    **dict.fromkeys(MEMORY, "memory"),
+    "max batch": "memory",
+    "TPOT bound": "decode",
+    "TPOT estimate": "decode",
+    "TTFT bound": "prefill",
+}
+LEAST_MEDIAN_BOUND = 0.7  # of the measured time at batch 1
+TPOT_ERRORS = {"cpu": (0.10, 0.20), "gpu": (0.07, 0.15)}  # mean absolute and worst, held out by model
+MAX_BATCH_BELOW = 0.02
+LEAST_IN_BAND = 0.80
+WIDEST_BAND = 1.6  # median of high over low, where engine and device are known
+READ_SHARES = ((15e9, 0.85), (8e9, 0.80))  # bytes a step, and the least share of the read bandwidth at batch 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPair(Pair):
+    """A comparison of one quantity (``group``) of one run, with what was run. [sequence], [token]"""
+
+    run_id: str
+    source: str
+    model: str
+    batch: int
+    tokens: int
+    calibration: str | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise, whether the runs keep it (None where no run judges it), and what it was judged on."""
+
+    name: str
+    kept: bool | None
+    shown: str
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        return {True: "kept", False: "MISSED", None: "not judged"}[self.kept]
+
+
+def judge(
+    runs: Sequence[MeasuredRun], pairs: Sequence[RunPair], not_compared: Sequence[MeasuredRun]
+) -> Iterator[Target]:
+    """Every target of every device.
+
+    Parameters
+    ----------
+    runs : sequence of MeasuredRun
+        All runs, rejected ones too.
+    pairs : sequence of RunPair
+        What the accepted ones say about the estimates.
+    not_compared : sequence of MeasuredRun
+        Accepted runs to which no estimate could be set.
+    """
+    for source_name, device in DEVICES.items():
+        here = [run for run in runs if run.source == source_name]
+        mine = [pair for pair in pairs if pair.source == source_name]
+        found = (
+            _agreement(here),
+            _all_compared(here, sum(run.source == source_name for run in not_compared)),
+            _exact(mine, here, source_name),
+            _batches(mine, here, source_name),
+            _bounds(mine, here, source_name),
+            _median_bound(mine, here, source_name),
+            _estimates(mine, here, source_name),
+            _in_band(mine, here, source_name),
+            _width(mine, here, source_name),
+        )
+        yield from (Target(f"{device}: {target.name}", target.kept, target.shown) for target in found)
+        if source_name == "gpu":
+            yield _read_share(here)
+
+
+def named(pairs: Iterable[RunPair], quantity: str, source_name: str) -> list[RunPair]:
+    """The comparisons of one quantity on one device."""
+    return [pair for pair in pairs if pair.group == quantity and pair.source == source_name]
+
+
+def absent(runs: Iterable[MeasuredRun], source_name: str, *kinds: str) -> str:
+    """Why no run of these kinds on this device judges anything."""
+    found = [run for run in runs if run.source == source_name and run.kind in kinds]
+    if not found:
+        return "no run yet"
+    rejected = sum(not run.accepted for run in found)
+    return f"{len(found)} runs, {'all' if rejected == len(found) else rejected} rejected"
+
+
+def other_kernels(runs: Iterable[MeasuredRun]) -> Iterator[str]:
+    """One sentence a device for runs that were made by another kernel than the present one."""
+    present = {"cpu": cpu_library.source_sha256(), "gpu": source.kernel_sha256()}
+    of_kernel = [run for run in runs if run.software.backend != "torch"]
+    for source_name, device in DEVICES.items():
+        mine = [run for run in of_kernel if run.source == source_name]
+        others = [run for run in mine if run.kernel_sha256 != present[source_name]]
+        if others:
+            hashes = ", ".join(sorted({run.kernel_sha256[:12] for run in others}))
+            yield (
+                f"{device}: {len(others)} of {len(mine)} runs are of kernel {hashes}, "
+                f"not of the present one ({present[source_name][:12]}): measure again"
+            )
+
+
+def _agreement(runs: Sequence[MeasuredRun]) -> Target:
+    name = "every result agrees with the oracle"
+    checked = [run for run in runs if run.quality is not None]
+    wrong = [run for run in checked if run.disagreement]
+    if not checked:
+        return Target(name, None, "no run yet")
+    first = f"; {wrong[0].run_id[:12]}: {wrong[0].disagreement}" if wrong else ""
+    return Target(name, not wrong, f"{len(checked)} checked, {len(wrong)} differ{first}")
+
+
+def _all_compared(runs: Sequence[MeasuredRun], failed: int) -> Target:
+    accepted = sum(run.accepted and run.kind != "ceiling" for run in runs)
+    shown = f"{accepted} runs, {failed} without an estimate" if accepted else "no accepted run"
+    return Target("every accepted run has an estimate beside it", not failed if accepted else None, shown)
+
+
+def _exact(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    name, found = "memory to the byte", [pair for pair in pairs if pair.group in MEMORY]
+    if not found:
+        return Target(name, None, absent(runs, source_name, "memory"))
+    off = [pair for pair in found if pair.predicted != pair.measured]
+    first = f": {off[0].group} of {off[0].name}" if off else ""
+    return Target(name, not off, f"{len(found)} figures, {len(off)} differ{first}")
+
+
+def _batches(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    name, found = "largest batch within 2 % and never above", named(pairs, "max batch", source_name)
+    if not found:
+        return Target(name, None, absent(runs, source_name, "memory"))
+    fine = [0 <= pair.measured - pair.predicted <= max(1, MAX_BATCH_BELOW * pair.measured) for pair in found]
+    return Target(name, all(fine), ", ".join(f"{pair.predicted:.0f} of {pair.measured:.0f}" for pair in found))
+
+
+def _bounds(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    name, found = "no bound above a measured time", [pair for pair in pairs if pair.bound is not None]
+    if not found:
+        return Target(name, None, absent(runs, source_name, "decode", "prefill"))
+    above = [pair.name for pair in found if not pair.bound_holds]
+    return Target(name, not above, f"{len(found)} bounds, {len(above)} above" + "".join(f"; {x}" for x in above[:3]))
+
+
+def _median_bound(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    name = f"median bound / measured at batch 1 at least {LEAST_MEDIAN_BOUND}"
+    found = [pair.ratio for pair in named(pairs, "TPOT bound", source_name) if pair.batch == 1]
+    if not found:
+        return Target(name, None, absent(runs, source_name, "decode"))
+    return Target(name, median(found) >= LEAST_MEDIAN_BOUND, f"{median(found):.2f} over {len(found)} runs")
+
+
+def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    mean, worst = TPOT_ERRORS[source_name]
+    name = f"TPOT estimate, held out by model, mean {mean:.0%}, worst {worst:.0%}"
+    found = named(pairs, "TPOT estimate", source_name)
+    if not found:
+        return Target(name, None, absent(runs, source_name, "decode"))
+    error = summarise(found)
+    shown = f"{error.rows} runs: mean {error.mean_absolute:.1%}, worst {error.worst:.1%}"
+    return Target(name, error.mean_absolute <= mean and error.worst <= worst, shown)
+
+
+def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    name = f"at least {LEAST_IN_BAND:.0%} of held-out runs inside the band of each calibration"
+    found = by_group(named(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
+    if not found:
+        return Target(name, None, absent(runs, source_name, "decode"))
+    shares = {calibration: summarise(rows).in_band or 0.0 for calibration, rows in found.items()}
+    shown = ", ".join(
+        f"{calibration} {share:.0%} of {len(found[calibration])}" for calibration, share in shares.items()
+    )
+    return Target(name, min(shares.values()) >= LEAST_IN_BAND, shown)
+
+
+def _width(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
+    name = f"median high / low of the bands at most {WIDEST_BAND}"
+    found = [pair.high / pair.low for pair in pairs if pair.high is not None and pair.low]
+    if not found:
+        return Target(name, None, absent(runs, source_name, "decode"))
+    return Target(name, median(found) <= WIDEST_BAND, f"{median(found):.2f}")
+
+
+def _read_share(runs: Sequence[MeasuredRun]) -> Target:
+    """Weights and cache read over the median time of each step at batch 1, against the best read of the same device."""
+    large, small = READ_SHARES
+    name = (
+        f"CUDA: share of the read bandwidth at batch 1, {small[1]:.0%} from {small[0] / 1e9:.0f} GB a step, "
+        f"{large[1]:.0%} from {large[0] / 1e9:.0f} GB"
+    )
+    shares = list(_shares(runs))
+    if not shares:
+        return Target(name, None, absent(runs, "gpu", "decode"))
+    short = [(share, least) for share, least in shares if share < least]
+    shown = f"{len(shares)} runs, least {min(share for share, _ in shares):.0%}, {len(short)} short of it"
+    return Target(name, not short, shown)
+
+
+def _shares(runs: Sequence[MeasuredRun]) -> Iterator[tuple[float, float]]:
+    """Reached and least share of the read bandwidth of each large step at batch 1. [1]"""
+    for run in runs:
+        if run.kind != "decode" or not run.accepted or run.counts is None or run.workload is None:
+            continue
+        step_bytes = run.counts.weight_bytes + run.counts.kv_read_bytes
+        least = next((share for size, share in READ_SHARES if step_bytes >= size), None)
+        ceiling = _read_bytes_per_s(runs, run.machine.device_name)
+        if run.workload.batch == 1 and least is not None and ceiling:
+            yield step_bytes / run.median_s / ceiling, least
+
+
+def _read_bytes_per_s(runs: Sequence[MeasuredRun], device_name: str) -> float:
+    """The best read of the device over all ceiling runs; 0 when there is none. [B/s]"""
+    ceilings = [run for run in runs if run.kind == "ceiling" and run.machine.device_name == device_name]
+    return max((run.values.get("read_bytes_per_s", 0.0) for run in ceilings), default=0.0)
