@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import os
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -16,16 +15,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from capacity.catalog_models import Folders, file_stamp, user_folders
+from capacity.catalog_models import Folders, Stamp, file_stamp, user_folders
 from capacity.catalog_models import load_model as load_model
 from capacity.catalog_models import model_ids as model_ids
 from capacity.errors import SpecError, unknown_name
+from capacity.importers.text_file import name_or_path, read_toml
 from capacity.specs.hardware import HardwareSpec, still_measured
 from capacity.specs.prices import Price
 from capacity.specs.provenance import figures, named
 from capacity.specs.server import ServerSpec
 
-_LARGEST_FILE_BYTES = 1_000_000
 _LONGEST_CHAIN = 8
 
 
@@ -45,10 +44,10 @@ def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders
     85520809984
     """
     if isinstance(source, Mapping):
-        return _hardware(dict(source), str(source.get("name", "hardware")), user_folders(folders), ())
+        where, table = str(source.get("name", "hardware"))[:200], dict(source)
+        return _hardware(table, where, _base(table, where, user_folders(folders), ()))
     user = user_folders(folders)
-    path = _file(source, "part", "hardware_specs", user)
-    return _cached_hardware(path, file_stamp(path), user)
+    return _hardware_file(name_or_path(source, "part"), user, ())
 
 
 def hardware_ids(*, folders: Folders = ()) -> tuple[str, ...]:
@@ -67,9 +66,9 @@ def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: 
     """
     user = user_folders(folders)
     if isinstance(source, Mapping):
-        return _server(dict(source), str(source.get("name", "server")), user)
-    path = _file(source, "server", "hardware_specs/servers", user)
-    return _cached_server(path, file_stamp(path), user)
+        return _server(dict(source), str(source.get("name", "server"))[:200], user)
+    path = _file(name_or_path(source, "server"), "server", "hardware_specs/servers", user)
+    return _server(_table(path), path, user)
 
 
 def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
@@ -98,27 +97,40 @@ def _all_prices() -> tuple[Price, ...]:
     return tuple(sorted(prices, key=lambda price: price.date, reverse=True))
 
 
+def _table(path: str) -> dict[str, Any]:
+    """The table in a spec file, with the id that its name gives it; do not change what is inside."""
+    return {"id": Path(path).stem} | _cached_table(path, file_stamp(path))
+
+
 @lru_cache(maxsize=512)
-def _cached_hardware(path: str, stamp: tuple[int, int], user: tuple[str, ...]) -> HardwareSpec:
-    return _hardware(_id_from(path) | _read_toml(path), path, user, ())
+def _cached_table(path: str, stamp: Stamp) -> dict[str, Any]:
+    return read_toml(path)
 
 
-@lru_cache(maxsize=128)
-def _cached_server(path: str, stamp: tuple[int, int], user: tuple[str, ...]) -> ServerSpec:
-    return _server(_id_from(path) | _read_toml(path), path, user)
+def _hardware_file(name: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec:
+    path = _file(name, "part", "hardware_specs", user)
+    return _cached_hardware(path, file_stamp(path), _base(_table(path), path, user, (*chain, name)))
 
 
-def _hardware(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec:
-    base_name = data.get("based_on")
-    if base_name is None:
-        return HardwareSpec.parse(data, where)
-    if not isinstance(base_name, str):
-        raise SpecError(f"{where}: based_on must be the id of a part, got {base_name!r:.60}")
-    if len(chain) >= _LONGEST_CHAIN or base_name in chain:
-        raise SpecError(f"{where}: based_on leads in a circle: {' -> '.join((*chain, base_name))}")
-    path = _file(base_name, "part", "hardware_specs", user)
-    base = _hardware(_id_from(path) | _read_toml(path), path, user, (*chain, base_name))
-    return HardwareSpec.parse(_merged(base, data), where)
+@lru_cache(maxsize=512)
+def _cached_hardware(path: str, stamp: Stamp, base: HardwareSpec | None) -> HardwareSpec:
+    return _hardware(_table(path), path, base)
+
+
+def _hardware(data: dict[str, Any], where: str, base: HardwareSpec | None) -> HardwareSpec:
+    return HardwareSpec.parse(data if base is None else _merged(base, data), where)
+
+
+def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec | None:
+    """The part that a table starts from, read anew where its file has changed; None where it stands alone."""
+    name = data.get("based_on")
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise SpecError(f"{where}: based_on must be the id of a part, got {name!r:.60}")
+    if len(chain) > _LONGEST_CHAIN or name in chain:
+        raise SpecError(f"{where}: based_on leads in a circle: {' -> '.join((*chain, name))}")
+    return _hardware_file(name_or_path(name, "part"), user, chain)
 
 
 def _merged(base: HardwareSpec, own: dict[str, Any]) -> dict[str, Any]:
@@ -159,9 +171,8 @@ def _server(data: dict[str, Any], where: str, user: tuple[str, ...]) -> ServerSp
     return server
 
 
-def _file(source: str | os.PathLike[str], kind: str, subfolder: str, user: tuple[str, ...]) -> str:
+def _file(name: str, kind: str, subfolder: str, user: tuple[str, ...]) -> str:
     """The file that an id or a path means."""
-    name = os.fspath(source)
     if name.endswith(".toml") or os.sep in name:
         if not os.path.isfile(name):
             raise SpecError(f"no {kind} file at {name[:200]!r}")
@@ -194,16 +205,3 @@ def _shipped_root() -> str:
     """The folder that holds ``hardware_specs``: inside the installed package, or beside it in a checkout."""
     package = Path(str(files("capacity")))
     return str(package if (package / "hardware_specs").is_dir() else package.parent)
-
-
-def _id_from(path: str) -> dict[str, Any]:
-    return {"id": Path(path).stem}
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    if os.path.getsize(path) > _LARGEST_FILE_BYTES:
-        raise SpecError(f"{path}: larger than {_LARGEST_FILE_BYTES:,} bytes, so not a spec")
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
-        raise SpecError(f"{path}: not readable as TOML ({str(error)[:120]})") from None

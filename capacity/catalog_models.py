@@ -17,10 +17,12 @@ from typing import Any
 from capacity.errors import SpecError, unknown_name
 from capacity.importers.huggingface import import_config, import_model
 from capacity.importers.json_file import kind_of, read_object
+from capacity.importers.text_file import name_or_path
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.model import ModelSpec
 
 Folders = Iterable[str | os.PathLike[str]]
+Stamp = tuple[str, int, int, int]
 _FIELDS = ("id", "name", "config", "checkpoint", "sources", "notes")
 
 
@@ -39,8 +41,8 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: F
     """
     if isinstance(source, Mapping):
         return _from_table(source, str(source.get("name", source.get("_name_or_path", "config")))[:200])
-    path = _file(source, user_folders(folders))
-    return _cached_model(path, file_stamp(path))
+    path = _file(name_or_path(source, "model"), user_folders(folders))
+    return _cached_model(path, _stamps(path))
 
 
 def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
@@ -53,7 +55,7 @@ def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=512)
-def _cached_model(path: str, stamp: tuple[int, int]) -> ModelSpec:
+def _cached_model(path: str, stamps: tuple[Stamp, ...]) -> ModelSpec:
     if os.path.basename(path) == "config.json":
         return import_model(path)
     data = read_object(Path(path))
@@ -85,11 +87,8 @@ def _strings(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _file(source: str | os.PathLike[str], user: tuple[str, ...]) -> str:
+def _file(name: str, user: tuple[str, ...]) -> str:
     """The file that a name, a path or a folder means."""
-    name = os.fspath(source)
-    if "\0" in name:
-        raise SpecError("a model name cannot hold a null character")
     if name.endswith(".json") or os.sep in name or os.path.isdir(name):
         if os.path.isdir(name):
             if not os.path.isfile(os.path.join(name, "config.json")):
@@ -117,12 +116,22 @@ def _shipped() -> str:
 
 def user_folders(folders: Folders) -> tuple[str, ...]:
     """Folders to search before the shipped ones: those given, then those of the environment."""
-    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    given = [folders] if isinstance(folders, str | os.PathLike) else folders
+    if not isinstance(given, Iterable):
+        raise SpecError(f"folders must be a path or a list of paths, got {type(folders).__name__}")
     from_environment = os.environ.get("CAPACITY_PATH", "").split(os.pathsep)
-    return (*(os.fspath(folder) for folder in given), *(folder for folder in from_environment if folder))
+    return (*(name_or_path(folder, "folder") for folder in given), *filter(None, from_environment))
 
 
-def file_stamp(path: str) -> tuple[int, int]:
+def file_stamp(path: str) -> Stamp:
     """Changes when the file does, so that an edited file is read again."""
     status = os.stat(path)
-    return status.st_mtime_ns, status.st_size
+    return path, status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _stamps(path: str) -> tuple[Stamp, ...]:
+    """Stamps of a model file and, beside a ``config.json``, of the files of its checkpoint."""
+    folder, name = os.path.split(path)
+    beside = os.listdir(folder or ".") if name == "config.json" else ()
+    weights = sorted(other for other in beside if other.endswith((".safetensors", ".safetensors.index.json")))
+    return tuple(file_stamp(other) for other in (path, *(os.path.join(folder, other) for other in weights)))

@@ -12,10 +12,10 @@ from typing import Any
 
 from capacity.errors import SpecError, unknown_name
 from capacity.importers.json_file import read_object
+from capacity.importers.text_file import name_or_path
 from capacity.importers.world import import_world_model, policy_changes
+from capacity.importers.yaml_file import read_yaml
 from capacity.specs.world import WorldModelSpec
-
-_LARGEST_FILE_BYTES = 8_000_000
 
 
 def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> WorldModelSpec:
@@ -32,13 +32,11 @@ def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: s
     if isinstance(source, Mapping):
         own = name or str(source.get("name", source.get("type", "world model")))
         return _from_table(source, own, where=own)
-    asked = os.fspath(source)
+    asked = name_or_path(source, "world model")
     if asked in world_model_ids():
         return _shipped(asked)
-    path = Path(asked)
-    if path.is_dir():
-        path = path / "config.json"
-    if path.suffix in (".json", ".yaml", ".yml") or path.exists():
+    path = Path(asked, "config.json") if os.path.isdir(asked) else Path(asked)
+    if path.suffix in (".json", ".yaml", ".yml") or os.path.exists(asked):
         return _from_table(_read(path), name or path.resolve().parent.name, where=str(path))
     raise SpecError(unknown_name("world model", asked, world_model_ids()))
 
@@ -69,18 +67,4 @@ def _shipped(name: str) -> WorldModelSpec:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    if path.suffix not in (".yaml", ".yml"):
-        return read_object(path, _LARGEST_FILE_BYTES)
-    try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise SpecError(f"{path}: reading YAML needs pyyaml; install it, or give the content as a table") from None
-    try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
-            raise SpecError(f"{path}: larger than {_LARGEST_FILE_BYTES:,} bytes, not a world model")
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        raise SpecError(f"{path}: not a readable YAML file ({error.__class__.__name__})") from None
-    if not isinstance(data, dict):
-        raise SpecError(f"{path}: a configuration is a table")
-    return data
+    return read_yaml(path) if path.suffix in (".yaml", ".yml") else read_object(path)

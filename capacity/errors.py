@@ -10,8 +10,21 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+LONGEST_MESSAGE = 1200
+
+
 class CapacityError(ValueError):
-    """Something the user gave is wrong; the message says where, what, what is allowed and what to do."""
+    """Something the user gave is wrong; the message says where, what, what is allowed and what to do.
+
+    It is one line that can be printed, whatever it quotes.
+
+    >>> print(CapacityError("config.json: unknown key 'a\\n\\ud800'"))
+    config.json: unknown key 'a \\ud800'
+    """
+
+    def __init__(self, message: str) -> None:
+        line = message if message.isprintable() else "".join(map(_printable, message))
+        super().__init__(line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "...")
 
 
 class SpecError(CapacityError):
@@ -24,6 +37,12 @@ class DoesNotFit(CapacityError):
 
 class Unsupported(CapacityError):
     """The question is sound, but this package has no closed form for it and says so instead of guessing."""
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else repr(character)[1:-1]
 
 
 def nearest_names(given: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
@@ -67,6 +86,6 @@ def rephrase(error: ValidationError, where: str) -> SpecError:
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except ValueError:  # an int too long to print
-        text = "a number of thousands of digits"
+    except (ValueError, RecursionError):  # an int of thousands of digits, a table of thousands of levels
+        text = "a value too large to print"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -282,6 +282,27 @@ def test_an_edited_file_is_read_again(tmp_path):
     assert catalog.load_hardware(path).memory.bytes_per_s == 2.5e12
 
 
+def test_a_part_is_read_again_when_the_file_it_is_based_on_was_edited(tmp_path):
+    (tmp_path / "base.toml").write_text(THREE_LINES, encoding="utf-8")
+    (tmp_path / "ours.toml").write_text('name = "Ours"\nbased_on = "base"\n', encoding="utf-8")
+    assert catalog.load_hardware("ours", folders=[tmp_path]).memory.bytes_per_s == 3.0e12
+
+    (tmp_path / "base.toml").write_text(THREE_LINES.replace("3.0e12", "2.50e12"), encoding="utf-8")
+    assert catalog.load_hardware("ours", folders=[tmp_path]).memory.bytes_per_s == 2.5e12
+
+
+@pytest.mark.parametrize("load", [catalog.load_hardware, catalog.load_server, catalog.load_model])
+@pytest.mark.parametrize("name", [5, None, b"nvidia-l4-pcie-24gb", ["nvidia-l4-pcie-24gb"], "a\0b"])
+def test_what_is_neither_name_nor_path_nor_table_is_refused(load, name):
+    with pytest.raises(SpecError, match=r"is given by name, path or table|cannot hold a null character"):
+        load(name)
+
+
+def test_folders_are_paths():
+    with pytest.raises(SpecError, match="folders must be a path or a list of paths, got int"):
+        catalog.load_hardware("nvidia-l4-pcie-24gb", folders=5)
+
+
 def test_a_table_serves_as_well_as_a_file():
     part = catalog.load_hardware(tomllib.loads(THREE_LINES))
 
@@ -296,11 +317,13 @@ def test_a_table_serves_as_well_as_a_file():
         ("based_on = 7", "based_on must be the id of a part, got 7"),
         ('name = "x"', "ours.toml: memory: Field required"),
         ('name = "x"\n[memory]\nbytes_per_s = 1e12', "no source for memory.bytes_per_s; add to"),
-        ("name = ", "not readable as TOML"),
+        ("name = ", "not valid TOML"),
         ('based_on = "nvidia-l4-pcie-24gb"\nmemory = 3', "ours.toml: memory"),
         ('based_on = "nvidia-l4-pcie-24gb"\nmemory.bytes_per_second = 3', "memory.bytes_per_second: Extra inputs"),
         ('based_on = "nvidia-l4-pcie-24gb"\nunverified = 3', "ours.toml: unverified"),
-        ("x = " + "[" * 50_000, "not readable as TOML"),
+        ("x = " + "[" * 50_000, "nested too deeply"),
+        (".".join(["a"] * 30_000) + " = 1", "nested too deeply"),
+        ("x = " + "1" * 5000, "a number of thousands of digits"),
     ],
 )
 def test_a_bad_file_is_one_sentence_that_names_it(tmp_path, text, sentence):
@@ -316,10 +339,10 @@ def test_missing_binary_and_huge_files_are_refused(tmp_path):
     with pytest.raises(SpecError, match="no part file at"):
         catalog.load_hardware(tmp_path / "none.toml")
     (tmp_path / "raw.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SpecError, match="not readable as TOML"):
+    with pytest.raises(SpecError, match="not UTF-8 text"):
         catalog.load_hardware(tmp_path / "raw.toml")
     (tmp_path / "huge.toml").write_text("#" * 1_000_001, encoding="utf-8")
-    with pytest.raises(SpecError, match="larger than 1,000,000 bytes"):
+    with pytest.raises(SpecError, match="at most 1,000,000 bytes are read"):
         catalog.load_hardware(tmp_path / "huge.toml")
 
 

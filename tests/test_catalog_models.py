@@ -151,3 +151,12 @@ def test_a_faulty_model_file_is_one_sentence(tmp_path, table, sentence):
 def test_a_path_to_nothing_is_refused(name):
     with pytest.raises(SpecError, match=r"no model file|null character"):
         load_model(name)
+
+
+def test_files_of_a_checkpoint_that_appear_beside_a_configuration_are_seen(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY | {"torch_dtype": "bfloat16"}))
+    assert load_model(tmp_path).checkpoint.total_bytes is None
+
+    (tmp_path / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(SpecError, match=r"model\.safetensors: cut off"):
+        load_model(tmp_path)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from capacity.errors import CapacityError, SpecError
+from capacity.importers.text_file import read_text
 from capacity.specs.measured_run import MeasuredRun
 
 LARGEST_FILE_BYTES = 64_000_000
@@ -49,16 +50,8 @@ def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:
     SpecError
         If the file is too large or not text, or a line is not a run; the line number is given.
     """
-    source = Path(path)
-    try:
-        if source.stat().st_size > LARGEST_FILE_BYTES:
-            raise SpecError(f"{source}: larger than {LARGEST_FILE_BYTES:,} bytes")
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{source}: cannot be read as UTF-8 text ({type(error).__name__})") from None
-    return tuple(
-        _run(line, f"{source.name} line {number}") for number, line in enumerate(text.splitlines(), 1) if line.strip()
-    )
+    name, lines = Path(path).name, read_text(path, LARGEST_FILE_BYTES).splitlines()
+    return tuple(_run(line, f"{name} line {number}") for number, line in enumerate(lines, 1) if line.strip())
 
 
 def _run(line: str, where: str) -> MeasuredRun:
