@@ -8,10 +8,12 @@ somebody measured on the part (`world_ceilings`), so that they carry over betwee
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from math import ceil, inf
+from numbers import Real
 from typing import Any
 
 from capacity import evaluate
@@ -23,10 +25,12 @@ from capacity.estimators.phases import Phase
 from capacity.estimators.placement import pieces
 from capacity.estimators.work import Work
 from capacity.results import Result
+from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.calibration import Calibration
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.world import Encoder, WorldModelSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.world import WorldModelSpec
 from capacity.units import format_seconds
 
 ENGINE = "world"
@@ -249,29 +253,73 @@ def world_calibration(mode: str) -> Calibration:
     raise CapacityError(unknown_name("launch mode", str(mode), launch_modes()))
 
 
+def usable_bytes(hardware: HardwareSpec, deploy: Deployment, taken_bytes: float) -> int:
+    """Memory of one device for a model's decisions, less what other programs hold. [B]
+
+    Raises
+    ------
+    CapacityError
+        If ``taken_bytes`` is no number, negative or not finite.
+    """
+    if not isinstance(taken_bytes, Real) or isinstance(taken_bytes, bool) or not 0 <= taken_bytes < inf:
+        raise CapacityError(f"taken_bytes must be finite and not negative, got {taken_bytes!r}")
+    return evaluate.usable_bytes(hardware, deploy) - ceil(taken_bytes)
+
+
 def held_bytes(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> dict[str, int]:
     """Memory of one device by what holds it: weights by stage, cache, state, activations, resident parts. [B]
 
-    What is offloaded is left out. Activations are those of the largest phase: all images, or the prompt.
+    What is offloaded is left out. Activations are those of the largest pass.
     """
-    model = world.model
     held: dict[str, int] = {}
-    for piece in pieces(model, deploy):
+    for piece in pieces(world.model, deploy):
         if piece.module.stored and world.on_device(piece.module.stage, piece.module.name):
             name = f"weights: {piece.module.stage}"
             held[name] = held.get(name, 0) + piece.total_bytes
     context = world.prompt_tokens + world.answer_tokens
-    cache = memory.sequence_cache_bytes(model, deploy, context_tokens=context, rank=0)
-    held["kv cache"] = batch * int(cache) if world.core is not None else 0
-    held["state"] = batch * memory.sequence_state_bytes(model, deploy, 0)
-    tokens = max([context, *(_image_tokens(world, encoder) for encoder in world.encoders)])
-    held["activations"] = int(memory.activation_bytes(model, deploy, rank_batch=batch, tokens=tokens))
+    held["kv cache"] = batch * cache_bytes(world, deploy, context)
+    held["state"] = batch * memory.sequence_state_bytes(world.model, deploy, 0)
+    held["activations"] = activation_bytes(world, deploy, batch=batch)
     held |= {part.name: part.held_bytes for part in world.residents if not part.offloaded}
     return {name: size for name, size in held.items() if size}
 
 
-def _image_tokens(world: WorldModelSpec, encoder: Encoder) -> int:
-    return world.views * encoder.tokens.sequences(world.frames) * encoder.tokens.encoder_tokens
+def cache_bytes(world: WorldModelSpec, deploy: Deployment, context_tokens: int) -> int:
+    """Key-value cache of one robot or session; a model without a core keeps none. [B]"""
+    if world.core is None:
+        return 0
+    return int(memory.sequence_cache_bytes(world.model, deploy, context_tokens=context_tokens, rank=0))
+
+
+def activation_bytes(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> int:
+    """Activation peak of the largest pass of a decision; a prompt or a batch of images goes through in one. [B]"""
+    whole = deploy.replace(prefill_chunk_tokens=LARGEST_COUNT)
+    return max(
+        int(memory.activation_bytes(_alone(world, stage), whole, rank_batch=batch * sequences, tokens=tokens))
+        for stage, sequences, tokens in _passes(world)
+    )
+
+
+def _passes(world: WorldModelSpec) -> Iterator[tuple[str, int, int]]:
+    """Stage, sequences and tokens of each of one robot's or session's largest passes. [sequence], [token]"""
+    head, slots = world.head, world.answer_tokens if world.head.kind == "parallel" else 0
+    for encoder in world.encoders:
+        yield encoder.stage, world.views * encoder.tokens.sequences(world.frames), encoder.tokens.encoder_tokens
+    if world.core is not None:
+        yield world.core, 1, world.prompt_tokens + slots
+    if head.stage is not None and head.kind == "planner":
+        yield head.stage, head.samples, world.image_tokens + head.extra_tokens
+    elif head.stage is not None:
+        yield head.stage, 1, head.chunk_actions + head.extra_tokens
+    if world.detokenizer is not None:
+        yield world.detokenizer.stage, 1, world.detokenizer.tokens.encoder_tokens
+
+
+@lru_cache(maxsize=512)
+def _alone(world: WorldModelSpec, stage: str) -> ModelSpec:
+    """One stage as a model of its own; only the core has an output vocabulary to sample from."""
+    vocabulary = world.model.vocabulary if stage == world.core else 0
+    return world.model.model_copy(update={"stages": (world.stage(stage),), "vocabulary": vocabulary})
 
 
 def merged_notes(*groups: Sequence[Any]) -> tuple[str, ...]:

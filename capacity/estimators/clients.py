@@ -200,13 +200,17 @@ def sessions_that_fit(free_bytes: ArrayLike, *, constant_bytes: ArrayLike, cache
         return np.where(each > 0, np.floor(free / each), np.inf)
 
 
-def cache_tokens(elapsed_s: ArrayLike, *, tokens_per_s: ArrayLike, window_tokens: int | None) -> Any:
+def cache_tokens(
+    elapsed_s: ArrayLike, *, start_tokens: ArrayLike, tokens_per_s: ArrayLike, window_tokens: int | None
+) -> Any:
     """Tokens in the cache of a session of some age: they grow with time up to the window. [token]
 
     Parameters
     ----------
     elapsed_s : array_like
         Length of the session. [s]
+    start_tokens : array_like
+        Tokens of its prompt. [token]
     tokens_per_s : array_like
         Frames a second times tokens a frame. [token/s]
     window_tokens : int or None
@@ -214,10 +218,11 @@ def cache_tokens(elapsed_s: ArrayLike, *, tokens_per_s: ArrayLike, window_tokens
 
     Examples
     --------
-    >>> cache_tokens([1, 100], tokens_per_s=30 * 256, window_tokens=25_600).tolist()
-    [7680.0, 25600.0]
+    >>> cache_tokens([1, 100], start_tokens=20, tokens_per_s=30 * 256, window_tokens=25_600).tolist()
+    [7700.0, 25600.0]
     """
-    tokens = np.ceil(check_time("elapsed_s", elapsed_s, zero=True) * np.asarray(tokens_per_s, dtype=float))
+    made = np.ceil(check_time("elapsed_s", elapsed_s, zero=True) * np.asarray(tokens_per_s, dtype=float))
+    tokens = np.asarray(start_tokens, dtype=float) + made
     return tokens if window_tokens is None else np.minimum(tokens, float(check_count("window_tokens", window_tokens)))
 
 

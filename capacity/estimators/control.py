@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from capacity.errors import CapacityError
+from capacity.inputs import shown, whole
 
 ArrayLike = Any
 _WHOLE = 1e-9  # 73 ms of 20 ms steps is 3.65; 60 ms of 20 ms must stay 3, not 3.0000000000000004
@@ -61,13 +62,11 @@ def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
         If it is missing, not a number, negative or not finite.
     """
     if value is None:
-        raise CapacityError(f"{name} is missing; give the time in seconds{', 0 if there is none' if zero else ''}")
-    try:
-        times = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise CapacityError(f"{name} must be a time in seconds, got {value!r}") from None
+        raise CapacityError(f"{name} is missing; give a number{', 0 if there is none' if zero else ''}")
+    times = _numbers(name, value, "a number")
     if not np.all(np.isfinite(times) & ((times >= 0) if zero else (times > 0))):
-        raise CapacityError(f"{name} must be finite and {'not negative' if zero else 'positive'}, got {value!r}")
+        allowed = "not negative" if zero else "positive"
+        raise CapacityError(f"{name} must be finite and {allowed}, got {shown(value)}")
     return times
 
 
@@ -79,13 +78,48 @@ def check_count(name: str, value: ArrayLike) -> Any:
     CapacityError
         If it is not.
     """
-    try:
-        counts = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise CapacityError(f"{name} must be a whole number, got {value!r}") from None
+    counts = _numbers(name, value, "a whole number")
     if not np.all(np.isfinite(counts) & (counts >= 1) & (counts == np.floor(counts))):
-        raise CapacityError(f"{name} must be a whole number of at least 1, got {value!r}")
+        raise CapacityError(f"{name} must be a whole number of at least 1, got {shown(value)}")
     return counts
+
+
+def _numbers(name: str, value: ArrayLike, wanted: str) -> Any:
+    """``value`` as an array of floats; text, truth values and complex numbers are no numbers here."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iufO":
+            raise TypeError
+        return array.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        raise CapacityError(f"{name} must be {wanted}, got {shown(value)}") from None
+
+
+def one_time(name: str, value: ArrayLike, *, zero: bool = False) -> float:
+    """A single time, checked as by `check_time`, as a float. [s]
+
+    Raises
+    ------
+    CapacityError
+        If it is not one.
+    """
+    times = check_time(name, value, zero=zero)
+    if times.ndim:
+        raise CapacityError(f"{name} must be one number, got an array of shape {times.shape}")
+    return float(times)
+
+
+def one_count(name: str, value: ArrayLike) -> int:
+    """A single whole number of at least one and at most 2^31, as an int. [-]
+
+    Raises
+    ------
+    CapacityError
+        If it is not one.
+    """
+    if np.ndim(count := whole(name, value)):
+        raise CapacityError(f"{name} must be one number, got an array of shape {count.shape}")
+    return int(count)
 
 
 def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[Any, Any]:
@@ -101,7 +135,8 @@ def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[
         check_count("chunk_actions", chunk_actions),
     )
     if np.any(executed > made):
-        raise CapacityError(f"executed_actions {executed_actions!r} is more than the chunk of {chunk_actions!r}")
+        given, most = shown(executed_actions), shown(chunk_actions)
+        raise CapacityError(f"executed_actions {given} is more than the chunk of {most}")
     return executed, made
 
 

@@ -39,7 +39,9 @@ class Phase:
         return self.passes * sum(item.term.launches for item in self.done)
 
 
-def phases(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> tuple[Phase, ...]:
+def phases(
+    world: WorldModelSpec, deploy: Deployment, *, batch: int, context_tokens: int | None = None
+) -> tuple[Phase, ...]:
     """The phases of one decision for ``batch`` robots or sessions together.
 
     Parameters
@@ -50,6 +52,9 @@ def phases(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> tuple[Ph
         Number formats; one device.
     batch : int
         Robots or sessions. [sequence]
+    context_tokens : int or None
+        Tokens in the cache of each before its answer, all of whose tokens then take a decode pass; None for those of
+        the prompt, whose own pass makes the first token. [token]
 
     Raises
     ------
@@ -62,7 +67,7 @@ def phases(world: WorldModelSpec, deploy: Deployment, *, batch: int) -> tuple[Ph
     found = [_joined("encode", found)] if found else []
     if world.core is not None and world.prompt_tokens:
         found.append(_prefill(world, deploy, batch))
-    found.extend(_answer(world, deploy, batch))
+    found.extend(_answer(world, deploy, batch, context_tokens))
     if world.detokenizer is not None:
         found.append(_detokenise(world, deploy, world.detokenizer, batch))
     return tuple(found)
@@ -105,20 +110,31 @@ def _prefill(world: WorldModelSpec, deploy: Deployment, batch: int) -> Phase:
     return Phase("prefill", 1, done, world.stage(world.core or "").layer_count)
 
 
-def _answer(world: WorldModelSpec, deploy: Deployment, batch: int) -> Iterator[Phase]:
+def mean_cached_tokens(context_tokens: int, passes: int) -> float:
+    """Cached tokens that a decode pass finds: those before the first pass and one more after each. [token]
+
+    >>> mean_cached_tokens(100, 3)  # the mean of 100, 101, 102
+    101.0
+    """
+    return context_tokens + (passes - 1) / 2
+
+
+def _answer(world: WorldModelSpec, deploy: Deployment, batch: int, context_tokens: int | None) -> Iterator[Phase]:
     head = world.head
-    if head.kind == "autoregressive" and world.answer_tokens > 1:
-        made = world.answer_tokens
-        context = world.prompt_tokens + made / 2  # the mean over the answer
-        done = _core(world, deploy, sequences=batch, queries=1, cached_keys=context, head_tokens=1, causal=True)
-        yield Phase("decode", made - 1, done, world.stage(world.core or "").layer_count)
+    context = world.prompt_tokens if context_tokens is None else context_tokens
+    if head.kind == "autoregressive":
+        passes = world.answer_tokens - (context_tokens is None)
+        if passes:
+            cached = mean_cached_tokens(context, passes)
+            done = _core(world, deploy, sequences=batch, queries=1, cached_keys=cached, head_tokens=1, causal=True)
+            yield Phase("decode", passes, done, world.stage(world.core or "").layer_count)
     elif head.stage is not None and head.kind in ("flow", "diffusion", "maskgit"):
-        yield _denoise(world, deploy, head.stage, batch)
+        yield _denoise(world, deploy, head.stage, batch, context)
     elif head.stage is not None and head.kind == "planner":
         yield _plan(world, deploy, head.stage, batch)
 
 
-def _denoise(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int) -> Phase:
+def _denoise(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int, context_tokens: int) -> Phase:
     head = world.head
     tokens = head.chunk_actions + head.extra_tokens
     done = stage_pass(
@@ -127,7 +143,7 @@ def _denoise(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int) 
         stage,
         sequences=batch,
         queries=tokens,
-        cached_keys=world.prompt_tokens if head.memory == "cache" else 0,
+        cached_keys=context_tokens if head.memory == "cache" else 0,
         head_tokens=tokens,
         causal=False,
         source_tokens=world.prompt_tokens if head.memory == "cross" else None,

@@ -59,7 +59,7 @@ def test_sessions_of_a_growing_cache():
 
     assert growth == pytest.approx(4.03e9, rel=1e-3)
     assert float(k.seconds_until_full(62e9, sessions=2, bytes_per_s=growth)) == pytest.approx(62 / 8.053, rel=1e-3)
-    tokens = k.cache_tokens([1, 10], tokens_per_s=7680, window_tokens=25_600)
+    tokens = k.cache_tokens([1, 10], start_tokens=0, tokens_per_s=7680, window_tokens=25_600)
     assert tokens.tolist() == [7680, 25_600]
     held = k.sessions_that_fit(62e9, constant_bytes=0, cache_bytes=tokens * 524_288)
     assert held.tolist() == [15, 4]

@@ -109,6 +109,22 @@ def test_offloaded_stages_and_tables_leave_the_device():
     assert before["weights: core"] - after["weights: core"] == 2 * 32_064 * 4_096
 
 
+# One pass over 64 prompts of 281 tokens; at the end of a layer a token holds 4 x 4,096 + 4 x 11,008 elements of 2 bytes.
+def test_the_activations_of_a_batch_are_those_of_all_its_prompts():
+    world = load_world_model("openvla-7b")
+
+    assert held_bytes(world, BF16, batch=64)["activations"] == 64 * 281 * (4 * 4096 + 4 * 11_008) * 2
+    prefill = by_name(world, batch=64)["prefill"]
+    assert prefill.passes == 1
+
+
+# The pass over a chunk counts as well: Oasis denoises 32 frames of 144 tokens in layers of 1,024 and 4,096.
+def test_the_activations_of_a_denoiser_are_those_of_its_chunk():
+    held = held_bytes(load_world_model("oasis-500m"), BF16, batch=2)
+
+    assert held["activations"] == 2 * 32 * 144 * (4 * 1024 + 4 * 4096) * 2
+
+
 def test_an_offloaded_part_that_is_not_there_is_refused():
     with pytest.raises(CapacityError, match=r"offloaded: no stage or tensor .core\.table"):
         load_world_model("openvla-7b").replace(offloaded=("core.table",))
@@ -117,3 +133,28 @@ def test_an_offloaded_part_that_is_not_there_is_refused():
 def test_phases_on_several_devices_are_refused():
     with pytest.raises(CapacityError, match="modelled on one device, got 2"):
         phases(load_world_model("pi0"), Deployment(weights="bf16", tensor_parallel=2), batch=1)
+
+
+# openvla-7b: one token from the pass over 281 prompt tokens, then six passes that find 281 to 286 tokens in a cache of
+# 524,288 bytes a token. In a session each of the seven takes a pass.
+def test_decode_passes_read_the_cache_that_they_find():
+    world = load_world_model("openvla-7b")
+    first = by_name(world)["decode"]
+    later = {phase.name: phase for phase in phases(world, BF16, batch=1, context_tokens=1000)}["decode"]
+
+    assert (first.passes, later.passes) == (6, 7)
+    first_weights = (first.moved_bytes - 524_288 * sum(range(281, 287))) / 6
+    later_weights = (later.moved_bytes - 524_288 * sum(range(1000, 1007))) / 7
+    assert first_weights == later_weights
+
+
+# A session's policy denoises over all that it remembers: 18,432 bytes a token and step.
+def test_denoising_reads_the_cache_of_the_session():
+    world = load_world_model("pi0")
+    short, long = (
+        {phase.name: phase for phase in phases(world, BF16, batch=3, context_tokens=tokens)}["denoise"]
+        for tokens in (816, 1816)
+    )
+
+    assert short.moved_bytes == by_name(world, batch=3)["denoise"].moved_bytes
+    assert long.moved_bytes - short.moved_bytes == 10 * 3 * 1000 * 18_432

@@ -7,6 +7,7 @@ import pytest
 from capacity.catalog import load_hardware
 from capacity.catalog_world import load_world_model
 from capacity.errors import CapacityError
+from capacity.evaluate_world import held_bytes
 from capacity.specs.deployment import Deployment
 from capacity.studies.interactive import frames
 
@@ -32,25 +33,68 @@ def test_mineworld_measured_rate_is_below_the_bound_of_its_passes():
     assert plan().frames_per_s * 336 / 37 > 7
 
 
-def test_cache_grows_by_347_tokens_a_frame():
+def test_cache_holds_the_prompt_and_347_tokens_of_each_frame():
     found = plan(elapsed_s=2.0, window_tokens=None)
 
-    assert found.cache_tokens == 2 * 5 * 347
+    assert found.cache_tokens == 15 * 347 + 11 + 2 * 5 * 347  # fifteen frames and an action to start from
     assert found.growth_bytes_per_s == pytest.approx(5 * 347 * 20_480)  # 20,480 bytes a token
     assert found.session_bytes == found.cache_tokens * 20_480
+
+
+# Each of 336 passes reads 20,480 bytes of every token in the cache of each session, at 2.039 TB/s.
+def test_a_frame_takes_longer_with_age_by_the_cache_that_each_pass_reads():
+    for sessions in (1, 8):
+        young, old = (plan(sessions=sessions, elapsed_s=age, window_tokens=None) for age in (10.0, 60.0))
+        more_tokens = 50 * 5 * 347
+
+        slower = sessions * more_tokens * 20_480 / 2.039e12
+        assert old.frame_bound_s - young.frame_bound_s == pytest.approx(336 * slower, rel=1e-6)
+
+
+def test_a_window_keeps_the_frame_as_fast_as_a_session_of_that_length():
+    # Sixteen frames are kept or one: each pass reads fifteen frames more, 5,205 tokens.
+    narrow, wide = plan(window_tokens=347), plan(window_tokens=5552)
+
+    assert wide.frame_bound_s - narrow.frame_bound_s == pytest.approx(336 * 5205 * 20_480 / 2.039e12, rel=1e-6)
 
 
 def test_a_window_ends_the_growth():
     short, long = plan(elapsed_s=60.0), plan(elapsed_s=6000.0)
 
     assert short.session_bytes == long.session_bytes == 5552 * 20_480
+    assert short.frame_bound_s == long.frame_bound_s
     assert short.seconds_until_full is None
 
 
-def test_sessions_in_memory_fall_with_age_without_a_window():
-    young, old = (plan(elapsed_s=age, window_tokens=None).sessions_in_memory for age in (60.0, 600.0))
+def test_a_window_that_does_not_fit_says_when_memory_is_full():
+    short, long = (plan(sessions=20, window_tokens=window) for window in (200_000, None))
 
-    assert old == young // 10
+    assert short.sessions_in_memory >= 20  # at this age they still fit
+    assert 20 * 200_000 * 20_480 > 80e9
+    assert short.seconds_until_full == long.seconds_until_full
+    full = plan(sessions=20, elapsed_s=short.seconds_until_full * 0.99, window_tokens=None)
+    over = plan(sessions=20, elapsed_s=short.seconds_until_full * 1.01, window_tokens=None)
+    assert full.sessions_in_memory >= 20 > over.sessions_in_memory
+
+
+def test_sessions_in_memory_are_the_last_whose_caches_and_activations_fit():
+    found = plan(elapsed_s=600.0, window_tokens=None)
+    part, world = load_hardware(A100), load_world_model("mineworld-300m")
+
+    def fits(sessions):
+        held = held_bytes(world, BF16, batch=sessions)
+        held["kv cache"] = sessions * found.cache_tokens * 20_480
+        return sum(held.values()) <= int(part.usable_bytes * 0.9)
+
+    assert fits(found.sessions_in_memory)
+    assert not fits(found.sessions_in_memory + 1)
+
+
+def test_a_model_without_a_cache_is_limited_by_its_activations():
+    found = plan("oasis-500m", window_tokens=None)
+
+    assert found.session_bytes == 0
+    assert 1 < found.sessions_in_memory < 10_000
 
 
 def test_sessions_in_time_are_the_last_that_keep_the_frame_rate():
@@ -68,3 +112,22 @@ def test_nonsense_is_refused():
         plan(sessions=0)
     with pytest.raises(CapacityError, match="makes no frame"):
         plan("openvla-oft")
+    with pytest.raises(CapacityError, match="elapsed_s must be finite"):
+        plan(elapsed_s=float("nan"))
+    with pytest.raises(CapacityError, match="window_tokens must hold one frame of mineworld-300m, 347 tokens"):
+        plan(window_tokens=346)
+    with pytest.raises(CapacityError, match="give a window_tokens"):
+        plan(elapsed_s=1e9, window_tokens=None)
+
+
+@pytest.mark.parametrize("taken", [-1e13, float("nan"), "20 GB", None])
+def test_memory_taken_by_others_is_a_number_of_bytes(taken):
+    with pytest.raises(CapacityError, match="taken_bytes must be finite and not negative"):
+        plan(taken_bytes=taken)
+
+
+@pytest.mark.parametrize("name", ["frames_per_s", "elapsed_s", "sessions", "window_tokens"])
+@pytest.mark.parametrize("value", ["5", [5.0, 6.0], 10**400, 1 + 2j])
+def test_a_number_that_is_none_is_refused_by_name(name, value):
+    with pytest.raises(CapacityError, match=f"^{name} must be"):
+        plan(**{name: value})
