@@ -12,6 +12,7 @@ import numpy as np
 
 from capacity import ceilings, evaluate
 from capacity.estimators import memory, serving, work
+from capacity.estimators.control import check_time
 from capacity.estimators.memory import ParameterCount
 from capacity.inputs import plain, same_shape, whole
 from capacity.results import Estimate, Sizing
@@ -31,6 +32,7 @@ def parameter_count(model: ModelSpec) -> ParameterCount:
 
 def weight_bytes(model: ModelSpec, deploy: Deployment) -> int:
     """Weight bytes on the heaviest device. [B]"""
+    evaluate.check(model, deploy)
     return max(sum(parts.values()) for parts in memory.weight_bytes_by_rank(model, deploy))
 
 
@@ -80,7 +82,8 @@ def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, c
 
 
 def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
-    """Longest context of each of ``batch`` sequences that fits, at most the model's positions. [token]"""
+    """Longest context of each of ``batch`` sequences that fits, at most the model's positions; 0 where the
+    deployment allows fewer sequences. [token]"""
     batch = whole("batch", batch)
     evaluate.check(model, deploy)
     return plain(evaluate.max_context(model, hardware, deploy, batch=batch)[0])
@@ -102,6 +105,7 @@ def tpot(
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
     same_shape(batch=batch, context_tokens=context)
+    evaluate.check(model, deploy)
     return evaluate.tpot(model, hardware, deploy, batch=batch, context_tokens=context)
 
 
@@ -116,12 +120,16 @@ def ttft(
     """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
     batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
     same_shape(batch=batch, prompt_tokens=prompt)
+    evaluate.check(model, deploy)
     return evaluate.ttft(model, hardware, deploy, batch=batch, prompt_tokens=prompt)
 
 
 def request_latency(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -> Any:
     """TTFT + (N - 1) TPOT: the time to first token holds the first of ``output_tokens``. [s]"""
-    return plain(serving.request_latency_s(ttft_s, tpot_s, whole("output_tokens", output_tokens)))
+    first, each = check_time("ttft_s", ttft_s, zero=True), check_time("tpot_s", tpot_s, zero=True)
+    count = whole("output_tokens", output_tokens)
+    same_shape(ttft_s=first, tpot_s=each, output_tokens=count)
+    return plain(serving.request_latency_s(first, each, count))
 
 
 def size(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from capacity.specs.calibration import Calibration
+import numpy as np
+
+from capacity.estimators.placement import sixteen_bit
+from capacity.specs.calibration import Calibration, Scope
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec
 
 
 @cache
@@ -27,6 +32,7 @@ def calibration_for(deploy: Deployment, hardware: HardwareSpec, phase: str) -> C
     """The narrowest calibration of the engine, part, format and phase of this case; None when there is none.
 
     One that names the part beats one for a class of parts; one that names the weights format beats one for any.
+    Whether it holds for the case is for `unlike_the_fit` and `measured` to say.
     """
     fitting = [item for item in calibrations() if _covers(item, deploy, hardware, phase)]
     return max(fitting, key=lambda item: _narrowness(item), default=None)
@@ -43,3 +49,36 @@ def _covers(item: Calibration, deploy: Deployment, hardware: HardwareSpec, phase
 
 def _narrowness(item: Calibration) -> tuple[int, bool]:
     return len(item.scope.device_class or ""), item.scope.weights is not None
+
+
+def unlike_the_fit(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> str | None:
+    """How a case differs from what the reference decoder can run on the part as it stands; None where it does not.
+
+    That decoder has gated dense feed-forwards and attention over all or the last keys; its cache is in the compute
+    format, at 16 bit or more.
+    """
+    if hardware.assumed:
+        return f"was fitted to the part as it stands, without replaced {', '.join(hardware.assumed)}"
+    if deploy.overrides:
+        return "was fitted to one weights and one cache format, without overrides"
+    cache = sixteen_bit(deploy.activations)
+    if deploy.kv_cache not in (None, cache):
+        return f"was fitted to a {cache} cache, not {deploy.kv_cache}"
+    if not all(_is_plain(group) for group in model.decoder.layers):
+        return "was fitted to dense gated decoders with ordinary attention"
+    return None
+
+
+def _is_plain(group: LayerGroup) -> bool:
+    mixer, forward = group.mixer, group.feed_forward
+    attends = isinstance(mixer, Attention) and mixer.span in ("full", "sliding")
+    return attends and isinstance(forward, Dense) and forward.gated
+
+
+def measured(scope: Scope, batch: Any, context_tokens: Any) -> Any:
+    """Whether each case lies in the range that was measured, in the broadcast shape of batch and context."""
+    inside = np.logical_and(
+        np.less_equal(batch, scope.largest_batch or np.inf),
+        np.less_equal(context_tokens, scope.largest_context_tokens or np.inf),
+    )
+    return np.asarray(inside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -12,6 +13,7 @@ from capacity.errors import CapacityError
 from capacity.estimators import communication, roofline
 from capacity.estimators.collectives import Collective, collectives
 from capacity.estimators.terms import decoder_terms
+from capacity.specs.base import Evidence
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
@@ -22,7 +24,8 @@ from capacity.units import number_format
 class Ceilings:
     """Rates of one device by compute format, the fixed time of one launch, and the cache that may hide weights.
 
-    ``cache_bytes`` is 0 where every weight is charged. ``notes`` say which figure stands in for a missing one.
+    ``cache_bytes`` is 0 where every weight is charged. ``notes`` say which figure stands in for a missing one,
+    ``figures`` are the dotted names of the figures of the part that all this rests on.
     """
 
     bytes_per_s: float
@@ -30,6 +33,7 @@ class Ceilings:
     launch_s: float
     cache_bytes: int
     notes: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=256)
@@ -42,8 +46,23 @@ def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> C
         If the part has no path for one of them.
     """
     peaks = {name: peak_or_refuse(hardware, deploy, name) for name in _formats(model, deploy)}
-    cache = hardware.memory.last_level_cache_bytes or hardware.memory.l2_bytes
-    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, cache or 0)
+    figures = ["memory.bytes_per_s", *_peak_figures(hardware, peaks.values())]
+    cache = hardware.memory.cache_bytes
+    if _bytes_of_a_token(model, deploy) < cache * deploy.pipeline_parallel:
+        figures.append(f"memory.{'last_level_cache' if hardware.memory.last_level_cache_bytes else 'l2'}_bytes")
+    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, cache, figures=tuple(figures))
+
+
+def _bytes_of_a_token(model: ModelSpec, deploy: Deployment) -> float:
+    """Weights that a decode step of one sequence reads. [B]"""
+    terms = decoder_terms(model, deploy)
+    return sum(t.weight_bytes + (t.expert_bytes * t.experts_used / t.experts if t.experts else 0) for t in terms)
+
+
+def _peak_figures(hardware: HardwareSpec, rates: Iterable[float]) -> tuple[str, ...]:
+    """Rows of the peak tables that hold one of ``rates``."""
+    found, tables = set(rates), ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s")
+    return tuple(f"{t}.{path}" for t in tables for path, rate in getattr(hardware, t).items() if rate in found)
 
 
 def _formats(model: ModelSpec, deploy: Deployment) -> set[str]:
@@ -73,30 +92,43 @@ def attainable(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> 
     Weight streaming follows t0 + bytes / bandwidth where that law was fitted to the part; products take the
     sustained rate, else the typical one, else the best burst, else (with a note) the datasheet peak.
     """
-    measured = hardware.measured
-    bytes_per_s = measured.gemv_bytes_per_s or measured.read_bytes_per_s or measured.read_bytes_per_s_typical
-    if bytes_per_s is None:
+    read = _first(hardware, "gemv_bytes_per_s", "read_bytes_per_s", "read_bytes_per_s_typical")
+    if read is None:
         return None
-    rates, notes = {}, []
+    rates, notes, figures = {}, [], [read[0]]
     for name in _formats(model, deploy):
-        rate = achieved_flop_per_s(hardware, name)
-        if rate is None:
+        achieved = _achieved(hardware, name)
+        if achieved is None:
             notes.append(f"no measured {name} rate for {hardware.name}: the datasheet peak stands in")
-        rates[name] = rate or peak_or_refuse(hardware, deploy, name)
-    return Ceilings(bytes_per_s, rates, measured.gemv_fixed_s or 0.0, 0, tuple(notes))
+            rates[name] = peak_or_refuse(hardware, deploy, name)
+            figures.extend(_peak_figures(hardware, [rates[name]]))
+        else:
+            figures.append(achieved[0])
+            rates[name] = achieved[1]
+    launch = _first(hardware, "gemv_fixed_s")
+    figures += [launch[0]] if launch else []
+    return Ceilings(read[1], rates, launch[1] if launch else 0.0, 0, tuple(notes), tuple(figures))
+
+
+def _first(hardware: HardwareSpec, *names: str) -> tuple[str, float] | None:
+    """The first of some measured figures that is known, with its dotted name."""
+    known = ((f"measured.{name}", getattr(hardware.measured, name)) for name in names)
+    return next(((figure, value) for figure, value in known if value), None)
 
 
 def achieved_flop_per_s(hardware: HardwareSpec, name: str) -> float | None:
     """Measured matrix rate of a compute format: sustained, else typical, else burst; None when never measured."""
-    measured = hardware.measured
-    for table in (
-        measured.gemm_flop_per_s_sustained,
-        measured.gemm_flop_per_s_typical,
-        measured.gemm_flop_per_s,
-    ):
-        for key in (name, "bf16" if name == "fp16" else "fp16" if name == "bf16" else name):
-            if key in table:
-                return float(table[key])
+    found = _achieved(hardware, name)
+    return found[1] if found else None
+
+
+def _achieved(hardware: HardwareSpec, name: str) -> tuple[str, float] | None:
+    """The measured matrix rate of a compute format, with its dotted name; bf16 and fp16 stand in for each other."""
+    for table in ("gemm_flop_per_s_sustained", "gemm_flop_per_s_typical", "gemm_flop_per_s"):
+        rates = getattr(hardware.measured, table)
+        for key in (name, {"fp16": "bf16", "bf16": "fp16"}.get(name, name)):
+            if key in rates:
+                return f"measured.{table}.{key}", float(rates[key])
     return None
 
 
@@ -134,37 +166,58 @@ def _fixed_times(kind: str) -> dict[str, Any]:
     return facts[max(matching, key=len)] if matching else facts["default"]
 
 
-def comm_s(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, tokens: Any) -> tuple[Any, tuple[str, ...]]:
-    """Time on links of a step with ``tokens`` on each device, and notes; None where no link fact covers it. [s]"""
+def comm_s(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, tokens: Any, sequences: Any
+) -> tuple[Any, tuple[str, ...]]:
+    """Time on links of a pass with ``tokens`` of ``sequences`` on each device, and notes; None where no link fact
+    covers it. [s]"""
     found = collectives(model, deploy)
     if not found:
         return 0.0, ()
-    links = hardware.links
-    kind = links.kind if links and links.bytes_per_s_per_direction else "PCIe"
-    rate = _link_bytes_per_s(hardware)
+    links, rate = hardware.links, _link_rate(hardware)
     domain = (links.domain_devices if links else None) or deploy.devices
     if rate is None or deploy.devices > domain:
         reason = "no link rate is known" if rate is None else f"the link joins only {domain} devices"
         return None, (f"time on links is not modelled for {deploy.devices} x {hardware.name}: {reason}",)
+    kind, bytes_per_s = _link_kind(hardware), rate[1]
     fixed = _fixed_times(kind)
-    peer = (links.bytes_per_s_per_peer if links else None) or rate
+    peer = (links.bytes_per_s_per_peer if links else None) or bytes_per_s
     total: Any = 0.0
     for item in found:
-        total = total + item.count * _collective_s(item, tokens, rate, peer, fixed)
+        message = item.token_bytes * (sequences if item.last_token_only else tokens)
+        total = total + item.count * _collective_s(item, message, bytes_per_s, peer, fixed)
     return total, (f"links: fixed times {fixed['evidence']} ({kind})",)
 
 
-def _link_bytes_per_s(hardware: HardwareSpec) -> float | None:
-    """Measured bus bandwidth where there is one, else the rate of the link, else that of the host link. [B/s]"""
-    if hardware.measured.allreduce_bytes_per_s:
-        return hardware.measured.allreduce_bytes_per_s
-    if hardware.links and hardware.links.bytes_per_s_per_direction:
-        return hardware.links.bytes_per_s_per_direction
-    return hardware.host_link.bytes_per_s_per_direction if hardware.host_link else None
+def links_rest_on(hardware: HardwareSpec) -> tuple[tuple[str, ...], Evidence]:
+    """The figures of the part that the time on links rests on, and the evidence of its fixed times."""
+    rate, links = _link_rate(hardware), hardware.links
+    figures = (rate[0],) if rate else ()
+    if links and links.bytes_per_s_per_peer:
+        figures += ("links.bytes_per_s_per_peer",)
+    if links and links.domain_devices:
+        figures += ("links.domain_devices",)
+    return figures, _fixed_times(_link_kind(hardware))["evidence"]
 
 
-def _collective_s(item: Collective, tokens: Any, rate: float, peer: float, fixed: dict[str, Any]) -> Any:
-    message = item.token_bytes * tokens
+def _link_kind(hardware: HardwareSpec) -> str:
+    links = hardware.links
+    return links.kind if links and links.bytes_per_s_per_direction else "PCIe"
+
+
+def _link_rate(hardware: HardwareSpec) -> tuple[str, float] | None:
+    """Measured bus bandwidth where there is one, else the rate of the link, else that of the host link, with the
+    dotted name of the figure. [B/s]"""
+    if measured := _first(hardware, "allreduce_bytes_per_s"):
+        return measured
+    for name in ("links", "host_link"):
+        link = getattr(hardware, name)
+        if link and link.bytes_per_s_per_direction:
+            return f"{name}.bytes_per_s_per_direction", link.bytes_per_s_per_direction
+    return None
+
+
+def _collective_s(item: Collective, message: Any, rate: float, peer: float, fixed: dict[str, Any]) -> Any:
     if item.kind == "send":
         return communication.send_s(message, bytes_per_s=peer, fixed_s=fixed["fixed_s"])
     collective = communication.all_reduce_s if item.kind == "all_reduce" else communication.all_to_all_s

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from capacity.calibrations import calibration_for
+from capacity.calibrations import calibration_for, measured, unlike_the_fit
 from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, peak_or_refuse
-from capacity.errors import CapacityError
+from capacity.errors import CapacityError, DoesNotFit, unknown_name
 from capacity.estimators import latency, limits, memory, work
 from capacity.estimators.placement import pieces
 from capacity.inputs import plain, shown
@@ -24,11 +24,24 @@ from capacity.specs.model import ModelSpec
 
 ArrayLike = Any
 RESOURCES = ("memory", "compute")
+ENGINES = ("reference",)  # those whose allocation is known
 
 
 def usable_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
-    """Memory that an engine may plan with on one device: the fraction it takes, less what is reserved. [B]"""
-    return int(hardware.usable_bytes * deploy.memory_fraction) - deploy.reserved_bytes
+    """Memory that an engine may plan with on one device: the fraction it takes, less what is reserved. [B]
+
+    Raises
+    ------
+    DoesNotFit
+        If more is reserved than there is.
+    """
+    share = int(hardware.usable_bytes * deploy.memory_fraction)
+    if deploy.reserved_bytes > share:
+        raise DoesNotFit(
+            f"reserved_bytes = {deploy.reserved_bytes:,} is more than the {share:,} bytes that memory_fraction = "
+            f"{deploy.memory_fraction:g} takes of {hardware.name}"
+        )
+    return share - deploy.reserved_bytes
 
 
 def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, context: ArrayLike) -> None:
@@ -109,7 +122,8 @@ def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, c
 
 
 def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> tuple[Any, Any]:
-    """Longest context that ``batch`` sequences can have in memory, and 2^31 where memory never ends it. [token]"""
+    """Longest context that each of ``batch`` sequences can have, 0 where the deployment forbids that many, and the
+    longest that memory allows, 2^31 where memory never ends it. [token]"""
     refuse_overflow(deploy, model, batch, 1)
     best: Any = limits.UNBOUNDED
     mine = work.rank_batch(batch, deploy)
@@ -128,8 +142,8 @@ def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *,
         )
         best = np.minimum(best, fitting)
     in_memory = np.minimum(best, LARGEST_COUNT)
-    limit = model.positions or LARGEST_COUNT
-    return np.minimum(in_memory, limit), in_memory
+    allowed = np.less_equal(batch, deploy.max_sequences or LARGEST_COUNT)
+    return np.where(allowed, np.minimum(in_memory, model.positions or LARGEST_COUNT), 0), in_memory
 
 
 def _ranks_and_moments(model: ModelSpec, deploy: Deployment) -> Iterator[tuple[int, memory.Moment]]:
@@ -154,9 +168,7 @@ def tpot(
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
     refuse_overflow(deploy, model, batch, context_tokens)
     done = list(work.decode_work(model, deploy, batch=batch, context_tokens=context_tokens))
-    fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=context_tokens))
-    sequences = work.rank_batch(work.micro_batch(batch, deploy), deploy)
-    return _estimate("TPOT", done, model, hardware, deploy, fits, sequences, sequences)
+    return _estimate(Case("TPOT", model, hardware, deploy, batch, context_tokens), done)
 
 
 def ttft(
@@ -170,21 +182,33 @@ def ttft(
     """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
     refuse_overflow(deploy, model, batch, prompt_tokens)
     done = list(work.prefill_work(model, deploy, batch=batch, prompt_tokens=prompt_tokens))
-    fits = np.less_equal(batch, max_batch(model, hardware, deploy, context_tokens=prompt_tokens))
-    sequences = work.rank_batch(work.micro_batch(batch, deploy), deploy)
-    return _estimate("TTFT", done, model, hardware, deploy, fits, sequences, sequences * prompt_tokens)
+    return _estimate(Case("TTFT", model, hardware, deploy, batch, prompt_tokens), done)
 
 
-def _estimate(
-    quantity: str,
-    done: list[work.Work],
-    model: ModelSpec,
-    hardware: HardwareSpec,
-    deploy: Deployment,
-    fits: Any,
-    sequences: Any,
-    tokens: Any,
-) -> Estimate:
+@dataclass(frozen=True)
+class Case:
+    """What a time is asked of: TPOT at a context, or TTFT of prompts. [sequence], [token]"""
+
+    quantity: str
+    model: ModelSpec
+    hardware: HardwareSpec
+    deploy: Deployment
+    batch: Any
+    context_tokens: Any
+
+    @property
+    def sequences(self) -> Any:
+        """Sequences that one device works on in one pass. [sequence]"""
+        return work.rank_batch(work.micro_batch(self.batch, self.deploy), self.deploy)
+
+    @property
+    def tokens(self) -> Any:
+        """Tokens that one device works on in one pass. [token]"""
+        return self.sequences if self.quantity == "TPOT" else self.sequences * self.context_tokens
+
+
+def _estimate(case: Case, done: list[work.Work]) -> Estimate:
+    model, hardware, deploy = case.model, case.hardware, case.deploy
     ceilings = datasheet(model, hardware, deploy)
     moved = charged_bytes(done, ceilings.cache_bytes * deploy.pipeline_parallel)
     times = operator_times(done, moved, ceilings)
@@ -192,84 +216,103 @@ def _estimate(
     names = tuple(f"{operator}, {resource}" for operator in times for resource in RESOURCES)
     code = _binding_code(list(times.values()))
     scalar = np.ndim(bound) == 0
-    reachable, notes = _attainable_s(done, model, hardware, deploy, tokens)
-    value, calibration = _calibrated_s(quantity, done, hardware, deploy, sequences)
+    most = max_batch(model, hardware, deploy, context_tokens=case.context_tokens)
+    reachable, notes = _attainable_s(case, done)
+    band, told = _calibrated_s(case, done, bound)
     return Estimate(
-        quantity=quantity,
+        quantity=case.quantity,
         bound=plain(bound),
         bound_by=names[int(code)] if scalar else code,
         operators=names,
-        fits=plain(fits),
-        evidence="calibrated" if calibration else "computed",
-        value=plain(value),
-        low=plain(value * calibration.band_low) if calibration else None,
-        high=plain(value * calibration.band_high) if calibration else None,
+        fits=plain(np.less_equal(case.batch, most)),
+        evidence="calibrated" if band else "computed",
+        value=plain(band.value_s) if band else None,
+        low=plain(band.low_s) if band else None,
+        high=plain(band.high_s) if band else None,
         attainable=plain(reachable),
         rows=_rows(done, moved, times) if scalar else (),
-        notes=(*notes, *_told(calibration)),
+        notes=(*notes, *told),
     )
 
 
-def _told(calibration: Calibration | None) -> tuple[str, ...]:
-    """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
-    if calibration is None:
-        return ()
-    error = calibration.hold_out
-    if error is None:
-        return (f"calibration {calibration.name}: {len(calibration.points)} points, no hold-out",)
-    missed = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
-    return (f"calibration {calibration.name}: {error.points} points held out by {error.held_out_by}: {missed}",)
+@dataclass(frozen=True)
+class Band:
+    """A calibrated time with its ends. [s]"""
+
+    value_s: Any
+    low_s: Any
+    high_s: Any
 
 
-def _calibrated_s(
-    quantity: str,
-    done: list[work.Work],
-    hardware: HardwareSpec,
-    deploy: Deployment,
-    sequences: Any,
-) -> tuple[Any, Calibration | None]:
-    """The latency law with the constants of a calibration that covers this case, or None. [s]"""
-    phase = "decode" if quantity == "TPOT" else "prefill"
-    found = calibration_for(deploy, hardware, phase)
+def _calibrated_s(case: Case, done: list[work.Work], bound: Any) -> tuple[Band | None, tuple[str, ...]]:
+    """The latency law with the constants of a calibration, and what to know of it; NaN outside its range. [s]"""
+    found = calibration_for(case.deploy, case.hardware, "decode" if case.quantity == "TPOT" else "prefill")
     if found is None:
-        return None, None
+        return None, ()
+    if reason := unlike_the_fit(case.model, case.hardware, case.deploy):
+        return None, (f"no estimate: calibration {found.name} {reason}",)
+    inside = measured(found.scope, case.batch, case.context_tokens)
+    if not np.any(inside):
+        return None, _beyond(found, inside)
+    value = np.where(inside, _law_s(case, done, found), np.nan)
+    band = Band(value, np.maximum(bound, value * found.band_low), value * found.band_high)
+    return band, (_told(found), *_beyond(found, inside))
+
+
+def _beyond(found: Calibration, inside: Any) -> tuple[str, ...]:
+    """Where the range that was measured ends, for points that lie outside it."""
+    if np.all(inside):
+        return ()
+    which = f" at {np.sum(~inside)} of {inside.size} points" if inside.ndim else ""
+    batch, context = found.scope.largest_batch or 0, found.scope.largest_context_tokens or 0
+    return (f"no estimate{which}: calibration {found.name} was measured up to batch {batch:,} and context {context:,}",)
+
+
+def _told(found: Calibration) -> str:
+    """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
+    error = found.hold_out
+    if error is None:
+        return f"calibration {found.name}: {len(found.points)} points, no hold-out"
+    missed = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
+    return f"calibration {found.name}: {error.points} points held out by {error.held_out_by}: {missed}"
+
+
+def _law_s(case: Case, done: list[work.Work], found: Calibration) -> Any:
+    """The latency law with the constants of a calibration. [s]"""
     operators: Any = 0.0
     for item in done:
         operators = operators + latency.operator_s(
             item.moved_bytes,
             item.flop,
-            bytes_per_s=found.read_bytes_per_s or hardware.memory.bytes_per_s,
-            flop_per_s=peak_or_refuse(hardware, deploy, item.term.compute_format),
+            bytes_per_s=found.read_bytes_per_s or case.hardware.memory.bytes_per_s,
+            flop_per_s=peak_or_refuse(case.hardware, case.deploy, item.term.compute_format),
             memory_efficiency=_of(found.memory_efficiency, item.term.operator),
             flop_efficiency=_of(found.flop_efficiency, item.term.operator),
         )
-    value = latency.step_s(
+    return latency.step_s(
         operators,
-        layers=max(item.term.layers for item in done),
+        layers=case.model.decoder.layer_count,
         layer_s=found.layer_s,
         launches=sum(item.term.launches for item in done),
         launch_s=found.launch_s,
-        sequences=sequences,
+        sequences=case.sequences,
         sequence_s=found.sequence_s,
         comm_s=0.0,
         host_floor_s=found.host_floor_s,
         prefill_share=found.prefill_share,
     )
-    return value, found
 
 
 def _of(table: Mapping[str, float], operator: str) -> float:
     return table.get(operator, table.get("default", 1.0))
 
 
-def _attainable_s(
-    done: list[work.Work], model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, tokens: Any
-) -> tuple[Any, tuple[str, ...]]:
+def _attainable_s(case: Case, done: list[work.Work]) -> tuple[Any, tuple[str, ...]]:
     """The same arithmetic on measured ceilings, with launches and links; None where a ceiling is unknown. [s]"""
-    ceilings = attainable(model, hardware, deploy)
+    ceilings = attainable(case.model, case.hardware, case.deploy)
     if ceilings is None:
         return None, ()
-    comm, notes = comm_s(model, hardware, deploy, tokens)
+    comm, notes = comm_s(case.model, case.hardware, case.deploy, tokens=case.tokens, sequences=case.sequences)
     if comm is None:
         return None, notes
     times = operator_times(done, [item.moved_bytes for item in done], ceilings)
@@ -365,5 +408,9 @@ def intensity(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context
 
 
 def check(model: ModelSpec, deploy: Deployment) -> None:
-    """Refuse a deployment that this model cannot have, before any number is made."""
+    """Refuse a deployment that this model cannot have, or an engine nobody described, before any number is made."""
+    if deploy.engine not in ENGINES:
+        raise CapacityError(unknown_name("engine", deploy.engine, ENGINES))
+    if deploy.engine_version is not None:
+        raise CapacityError(f"engine_version {deploy.engine_version!r}: engine {deploy.engine!r} has no versions")
     pieces(model, deploy)

@@ -54,9 +54,10 @@ class OperatorRow:
 class Estimate(Result):
     """A time [s]: bound on datasheet ceilings, attainable on measured ones, and a calibrated value with its band.
 
-    ``value``, ``low`` and ``high`` are None until a calibration applies. ``bound_by`` names the operator and
-    the resource that take most of the bound; for arrays it is a code into ``operators``. ``fits`` is the
-    verdict on memory at the same batch and context. Arrays have the broadcast shape of the inputs.
+    ``value``, ``low`` and ``high`` are None until a calibration applies, in arrays NaN where it does not.
+    ``bound_by`` names the operator and the resource that take most of the bound; for arrays it is a code into
+    ``operators``. ``fits`` is the verdict on memory at the same batch and context. Arrays have the broadcast shape
+    of the inputs.
     """
 
     quantity: str
@@ -73,20 +74,27 @@ class Estimate(Result):
     notes: tuple[str, ...] = ()
 
     def table(self) -> list[tuple[str, str]]:
-        if np.ndim(self.bound):
-            shown = f"array of shape {np.shape(self.bound)}, {format_seconds(float(np.min(self.bound)))} to "
-            return [(f"{self.quantity} bound", shown + format_seconds(float(np.max(self.bound))))]
-        rows = [
-            (f"{self.quantity} bound", f"{format_seconds(self.bound)}  (computed; bound by {self.bound_by})"),
-        ]
+        rows = [(f"{self.quantity} bound", f"{_times(self.bound)}  (computed{self._binding()})")]
         if self.attainable is not None:
-            rows.append((f"{self.quantity} attainable", f"{format_seconds(self.attainable)}  (measured ceilings)"))
+            rows.append((f"{self.quantity} attainable", f"{_times(self.attainable)}  (measured ceilings)"))
         if self.value is not None:
-            band = f"{format_seconds(self.low)} to {format_seconds(self.high)}"
-            rows.append((f"{self.quantity} estimate", f"{format_seconds(self.value)}, {band}  ({self.evidence})"))
-        if not self.fits:
-            rows.append(("verdict", "does not fit in memory: this time cannot be reached"))
+            band = f"{_times(self.value)}, band {_times(np.stack([self.low, self.high]))}"
+            rows.append((f"{self.quantity} estimate", f"{band}  ({self.evidence})"))
+        missing = np.sum(np.logical_not(self.fits))
+        if missing:
+            where = f" at {missing} of {np.size(self.fits)} points" if np.ndim(self.fits) else ""
+            rows.append(("verdict", f"does not fit in memory{where}: such a time cannot be reached"))
         return rows + [("note", note) for note in self.notes]
+
+    def _binding(self) -> str:
+        return "" if np.ndim(self.bound) else f"; bound by {self.bound_by}"
+
+
+def _times(seconds: Any) -> str:
+    """One time, or the range of an array of them; points without one are left out."""
+    if np.ndim(seconds) == 0:
+        return format_seconds(float(seconds))
+    return f"{format_seconds(float(np.nanmin(seconds)))} to {format_seconds(float(np.nanmax(seconds)))}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from capacity.catalog import hardware_ids, load_hardware, load_model
 from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, takes_bundles
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
-from capacity.evaluate import check
 from capacity.results import Sizing
 from capacity.studies.all_parts import PartTable, size_on_all_parts
 from capacity.studies.sizing import size_at
@@ -58,10 +57,9 @@ def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: Deploymen
 
 
 def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:
-    workload, deployment, spec = work.build(), deploy.build(), load_model(model)
-    check(spec, deployment)  # a fault of the question, which no part can answer
+    workload, deployment = work.build(), deploy.build()
     parts = [load_hardware(name) for name in hardware_ids()]
-    return size_on_all_parts(spec, parts, deployment, work.at(workload), workload=workload)
+    return size_on_all_parts(load_model(model), parts, deployment, work.at(workload), workload=workload)
 
 
 def _show(answer: Sizing | PartTable) -> None:
@@ -76,4 +74,4 @@ def _show(answer: Sizing | PartTable) -> None:
 def _falls_short(answer: Sizing | PartTable) -> bool:
     if isinstance(answer, Sizing):
         return not answer.fits or answer.missed
-    return not any(row.devices is not None for row in answer.rows)
+    return not any(row.holds for row in answer.rows)

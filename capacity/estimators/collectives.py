@@ -14,17 +14,21 @@ from capacity.units import number_format
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective of one step: how often, over how many devices, and bytes of one message for each token. [B]"""
+    """A collective of one pass: how often, over how many devices, and bytes of one message for each token. [B]
+
+    ``last_token_only``: it carries what the output head makes, which in prefill meets the last token of a prompt.
+    """
 
     kind: Literal["all_reduce", "all_to_all", "send"]
     count: int
     devices: int
     token_bytes: float
+    last_token_only: bool = False
 
 
 @lru_cache(maxsize=512)
 def collectives(model: ModelSpec, deploy: Deployment) -> tuple[Collective, ...]:
-    """What devices exchange in a decode step of the decoder, for each token a device works on.
+    """What devices exchange in a pass of the decoder, for each token a device works on.
 
     Tensor parallelism sums twice a layer (once where a layer has no mixer or no feed-forward), and once for the
     table, and gathers the logits. Expert parallelism over data-parallel ranks sends each token to its experts and
@@ -39,7 +43,7 @@ def collectives(model: ModelSpec, deploy: Deployment) -> tuple[Collective, ...]:
             len(g.indices) * ((g.mixer.kind != "none") + (g.feed_forward.kind != "none")) for g in decoder.layers
         )
         found.append(Collective("all_reduce", sums + 1, tp, hidden))
-        found.append(Collective("all_to_all", 1, tp, model.vocabulary * element))
+        found.append(Collective("all_to_all", 1, tp, model.vocabulary * element, last_token_only=True))
     if deploy.data_parallel > 1:
         routed = [g for g in decoder.layers if isinstance(g.feed_forward, Experts)]
         for group in routed:

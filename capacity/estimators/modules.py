@@ -22,7 +22,7 @@ from capacity.specs.model import (
     Tensor,
 )
 
-Shard = Literal["rows", "kv_rows", "columns", "vocabulary", "expert_rows", "expert_columns", "whole"]
+Shard = Literal["rows", "columns", "vocabulary", "expert_rows", "expert_columns", "whole"]
 Place = Literal["before", "layer", "after"]
 
 
@@ -163,21 +163,23 @@ def _attention(a: Attention, width: int) -> Iterator[Module]:
     yield _matrix("query", "qkv", "attention", query_rows, width, "rows", unit=query_rows // a.query_heads)
     if a.kv_projections:
         once = a.source_tokens or 0 if a.span == "cross" else 0
-        key = _matrix("key", "qkv", "attention", key_rows, source, "kv_rows", unit=a.head_size)
+        key = _matrix("key", "qkv", "attention", key_rows, source, "rows", unit=a.head_size)
         yield replace(key, source_tokens=once)
         if not a.value_is_key:
-            value = _matrix("value", "qkv", "attention", value_rows, source, "kv_rows", unit=a.value_head_size)
+            value = _matrix("value", "qkv", "attention", value_rows, source, "rows", unit=a.value_head_size)
             yield replace(value, source_tokens=once)
     yield _matrix("output", "output", "attention", width, a.query_heads * a.value_head_size, "columns")
-    rows: dict[str, tuple[int, str, Shard]] = {
-        "query": (query_rows, "qkv", "rows"),
-        "key": (key_rows, "qkv", "kv_rows"),
-        "value": (value_rows, "qkv", "kv_rows"),
-        "output": (width, "output", "whole"),
+    heads: dict[str, tuple[int, int]] = {
+        "query": (query_rows, a.query_heads),
+        "key": (key_rows, a.kv_heads),
+        "value": (value_rows, a.kv_heads),
     }
     for projection in a.biases:
-        count, operator, shard = rows[projection]
-        yield _vector(f"{projection}_bias", operator, count, shard=shard)
+        if projection == "output":
+            yield _vector("output_bias", "output", width)
+        else:
+            rows, count = heads[projection]
+            yield _vector(f"{projection}_bias", "qkv", rows, shard="rows", unit=rows // count)
     yield from _attention_vectors(a)
 
 

@@ -89,7 +89,7 @@ def rank_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
     """Rows, columns and copies of ``module`` on one device; shares that do not come out even are rounded up."""
     tp = deploy.tensor_parallel
     rows, columns, copies = module.rows, module.columns, module.copies
-    if module.shard in ("rows", "kv_rows"):
+    if module.shard == "rows":
         heads = -(-rows // module.unit)
         rows = -(-heads // tp) * module.unit
     elif module.shard == "columns":

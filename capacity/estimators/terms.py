@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from capacity.estimators.modules import Module
 from capacity.estimators.placement import Piece, cache_format, pieces, sixteen_bit, state_format
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import Attention, LatentAttention, LayerGroup, ModelSpec, Stage, StateMixer
@@ -18,6 +19,7 @@ class Term:
 
     Parameters
     ----------
+    layers : that mix alike; 0 for matrices and vectors, whose bytes and FLOP are sums already.
     weight_bytes : read once a pass, whatever the batch. [B]
     expert_bytes : of all experts held by a device; the share of distinct experts is read. [B]
     token_flop : for each token. [FLOP]
@@ -31,7 +33,7 @@ class Term:
 
     operator: str
     compute_format: str
-    layers: int
+    layers: int = 0
     launches: int = 0
     weight_bytes: int = 0
     expert_bytes: int = 0
@@ -101,7 +103,7 @@ def _weight_terms(model: ModelSpec, deploy: Deployment, names: set[str]) -> Iter
             stored = number_format(piece.format)
             computes = compute_format(stored, deploy.activations)
             if module.vector:
-                computes = _matrix_format(module.operator, model, deploy, names)
+                computes = _matrix_format(module, model, deploy)
             key = (module.operator, computes, module.copies, module.used, module.source_tokens)
             merged.setdefault(key, []).append(piece)
     for (operator, computes, copies, used, source_tokens), members in merged.items():
@@ -119,13 +121,9 @@ def _matrix_formats(model: ModelSpec, deploy: Deployment) -> dict[tuple[str, str
     return formats
 
 
-def _matrix_format(operator: str, model: ModelSpec, deploy: Deployment, names: set[str]) -> str:
+def _matrix_format(vector: Module, model: ModelSpec, deploy: Deployment) -> str:
     """A norm or bias rides with the matrices of its operator."""
-    formats = _matrix_formats(model, deploy)
-    for name in names:
-        if (name, operator) in formats:
-            return formats[(name, operator)]
-    return sixteen_bit(deploy.activations)
+    return _matrix_formats(model, deploy).get((vector.stage, vector.operator), sixteen_bit(deploy.activations))
 
 
 def _weight_term(
@@ -142,7 +140,6 @@ def _weight_term(
     return Term(
         operator=operator,
         compute_format=computes,
-        layers=max(piece.layers for piece in members),
         launches=_launches(matrices),
         weight_bytes=0 if copies > 1 else total,
         expert_bytes=total if copies > 1 else 0,
@@ -154,8 +151,8 @@ def _weight_term(
 
 
 def _launches(matrices: list[Piece]) -> int:
-    """Matrices of one layer that read the same input run as one launch."""
-    inputs = {(piece.module.layers, piece.module.columns, piece.rank): piece.layers for piece in matrices}
+    """Matrices of one layer that read the same input in the same format run as one launch."""
+    inputs = {(p.module.layers, p.module.columns, p.rank, p.format): p.layers for p in matrices}
     return sum(inputs.values())
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from capacity import evaluate
-from capacity.ceilings import datasheet, ridge_point
-from capacity.errors import CapacityError, unknown_name
+from capacity.ceilings import attainable, datasheet, links_rest_on, ridge_point
 from capacity.estimators import memory, serving
-from capacity.estimators.placement import sixteen_bit
+from capacity.estimators.placement import pieces, sixteen_bit
+from capacity.estimators.terms import compute_format
 from capacity.results import Estimate, Ledger, Objective, Sizing
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec
@@ -17,26 +18,14 @@ from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
 from capacity.units import format_bytes, number_format
 
-ENGINES = ("reference",)  # those whose allocation is known
 NOT_MODELLED = (
     "runtime context, libraries and allocator slack (what memory_fraction leaves free is meant for them)",
     "in a bound: links between devices and kernel launches (an attainable time counts both)",
     "scheduling and sampling time",
     "activation traffic and cache writes",
 )
-EVIDENCE = {
-    "weights": "computed",
-    "kv cache": "computed",
-    "state": "computed",
-    "activations": "assumed",
-    "max_batch": "computed",
-    "max_context": "computed",
-    "tpot.bound": "computed",
-    "ttft.bound": "computed",
-    "tpot.attainable": "published",
-    "ttft.attainable": "published",
-    "ridge point": "computed",
-}
+UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
+WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
 
 
 @dataclass(frozen=True)
@@ -77,8 +66,6 @@ def size_at(
     workload_given: bool = True,
 ) -> Sizing:
     """Size one replica at given batch and contexts."""
-    if deploy.engine not in ENGINES:
-        raise CapacityError(unknown_name("engine", deploy.engine, ENGINES))
     evaluate.check(model, deploy)
     datasheet(model, hardware, deploy)
     ledger = evaluate.ledgers(model, hardware, deploy, batch=at.batch, context_tokens=at.memory_tokens)
@@ -106,7 +93,7 @@ def size_at(
         ledger=ledger,
         max_batch=max_batch,
         max_context_tokens=int(max_context),
-        max_context_bound_by=_context_bound(model, int(in_memory)),
+        max_context_bound_by=_context_bound(model, deploy, at, int(in_memory)),
         ridge_flop_per_byte=ridge_point(hardware, deploy.activations),
         intensity_flop_per_byte=float(
             evaluate.intensity(model, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
@@ -118,8 +105,8 @@ def size_at(
         parameters=count.total,
         active_parameters=count.active,
         objectives=_objectives(workload, ttft, tpot),
-        evidence=dict(EVIDENCE),
-        notes=_notes(model, deploy, at),
+        evidence=_evidence(model, hardware, deploy, tpot, ttft),
+        notes=(*_notes(model, deploy, at), *unused(workload)),
         not_modelled=NOT_MODELLED,
     )
 
@@ -148,8 +135,10 @@ def _binding(model: ModelSpec, deploy: Deployment, at: At, ledger: Ledger, fits:
     return f"memory limits the batch to {max_batch:,}"
 
 
-def _context_bound(model: ModelSpec, in_memory: int) -> str:
-    """What ends the context: memory, the model's positions, or nothing."""
+def _context_bound(model: ModelSpec, deploy: Deployment, at: At, in_memory: int) -> str:
+    """What ends the context: the sequences allowed, memory, the model's positions, or nothing."""
+    if deploy.max_sequences is not None and at.batch > deploy.max_sequences:
+        return "max_sequences"
     if model.positions is not None and in_memory >= model.positions:
         return "positions"
     return "nothing" if in_memory >= 2**31 else "memory"
@@ -160,10 +149,48 @@ def _objectives(workload: Workload, ttft: Estimate, tpot: Estimate) -> tuple[Obj
     return tuple(Objective(name, limit, bound, bound > limit) for name, limit, bound in pairs if limit is not None)
 
 
+def _evidence(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, tpot: Estimate, ttft: Estimate
+) -> dict[str, str]:
+    """What kind of knowledge each figure is: no better than the weakest figure of the part that it rests on."""
+    found = dict.fromkeys(("weights", "kv cache", "state"), "computed")
+    # Limits leave room for activations, which are a schedule of the reference decoder.
+    found |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
+    bound = _weakest("computed", *_assumed_among(hardware, datasheet(model, hardware, deploy).figures))
+    found["ridge point"] = bound
+    measured, fixed_times = _attainable_figures(model, hardware, deploy)
+    for name, estimate in (("tpot", tpot), ("ttft", ttft)):
+        found[f"{name}.bound"] = bound
+        if estimate.attainable is not None:
+            found[f"{name}.attainable"] = _weakest(*map(hardware.evidence, measured), *fixed_times)
+        if estimate.value is not None:
+            found[f"{name}.value"] = estimate.evidence
+    return found
+
+
+def _weakest(*kinds: str) -> str:
+    return min(kinds, key=WEAKEST_FIRST.index)
+
+
+def _assumed_among(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
+    return [kind for figure in figures if (kind := hardware.evidence(figure)) == "assumed"]
+
+
+def _attainable_figures(
+    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Figures of the part that an attainable time rests on, and the evidence of the fixed times of its links."""
+    ceilings = attainable(model, hardware, deploy)
+    if ceilings is None:
+        return (), ()
+    links, fixed_times = links_rest_on(hardware) if deploy.devices > 1 else ((), None)
+    return (*ceilings.figures, *links), (fixed_times,) if fixed_times else ()
+
+
 def _assumed(
     model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, workload: Workload, workload_given: bool
 ) -> tuple[str, ...]:
-    """Choices that nobody made, each as one line."""
+    """Choices that nobody made and figures that nobody vouches for, each as one line."""
     found = []
     if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
         found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
@@ -171,7 +198,8 @@ def _assumed(
         if name not in deploy.model_fields_set:
             found.append(f"{name} = {getattr(deploy, name)}")
     if deploy.weights == AS_STORED and model.checkpoint is not None and "weights" not in deploy.model_fields_set:
-        found.append(f"weights = as stored ({model.checkpoint.default})")
+        parts = [f", {part} {stored}" for part, stored in model.checkpoint.parts.items()]
+        found.append(f"weights = as stored ({model.checkpoint.default}{''.join(parts)})")
     names = Workload.model_fields if not workload_given else ()
     missing = [name for name in names if getattr(workload, name) is not None]
     found.extend(f"{name} = {getattr(workload, name)}" for name in missing)
@@ -179,17 +207,30 @@ def _assumed(
         for name in ("prompt_tokens", "output_tokens", "concurrency"):
             if name not in workload.model_fields_set:
                 found.append(f"{name} = {getattr(workload, name)}")
-    found.extend(f"{hardware.name}: {field} (unverified)" for field in _used_unverified(model, hardware, deploy))
+    if deploy.weights == AS_STORED and model.checkpoint is not None and model.checkpoint.evidence == "assumed":
+        found.append(f"{model.name}: stored formats")
+    found.extend(f"{model.name}: {field}" for field in model.assumed)
+    found.extend(_weak_figures(model, hardware, deploy))
     return tuple(found)
 
 
-def _used_unverified(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> list[str]:
-    """Unverified or replaced figures of the part that a sizing rests on."""
-    rates = datasheet(model, hardware, deploy).flop_per_s.values()
-    rests_on = {"memory.capacity_bytes", "memory.bytes_per_s", "memory.reserve_bytes"}
-    rests_on |= {f"peak_flop_per_s.{path}" for path, rate in hardware.peak_flop_per_s.items() if rate in rates}
-    weak = (*hardware.unverified, *hardware.assumed)
-    return [pattern for pattern in weak if any(named(figure, (pattern,)) for figure in rests_on)]
+def _weak_figures(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> list[str]:
+    """Unverified and replaced figures of the part that a sizing rests on."""
+    rests_on = {"memory.capacity_bytes", "memory.reserve_bytes", *datasheet(model, hardware, deploy).figures}
+    rests_on |= set(_attainable_figures(model, hardware, deploy)[0])
+    kinds = {"replaced or inherited": hardware.assumed, "unverified": hardware.unverified}
+    return [
+        f"{hardware.name}: {pattern} ({kind})"
+        for kind, patterns in kinds.items()
+        for pattern in patterns
+        if any(named(figure, (pattern,)) for figure in rests_on)
+    ]
+
+
+def unused(workload: Workload) -> tuple[str, ...]:
+    """Notes on what was asked and has no part in sizing one replica."""
+    given = [name for name in UNUSED if getattr(workload, name) is not None]
+    return tuple(f"{name} is not used: one replica is sized at the given concurrency" for name in given)
 
 
 def _notes(model: ModelSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
@@ -198,11 +239,19 @@ def _notes(model: ModelSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
         notes.append(f"context {at.memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
     if _has_experts(model) and at.batch > 1:
         notes.append("experts: the bound charges the expected distinct experts under uniform routing")
-    stored = model.checkpoint.default if deploy.weights == AS_STORED and model.checkpoint else deploy.weights
-    narrow = stored != AS_STORED and number_format(stored).element_bits < number_format(deploy.activations).element_bits
-    if narrow:
-        notes.append(f"weights in {stored} are dequantised and computed in {deploy.activations}")
-    return tuple(notes)
+    return (*notes, *_dequantised(model, deploy))
+
+
+def _dequantised(model: ModelSpec, deploy: Deployment) -> Iterable[str]:
+    """A note for each format of weights that is narrower than what it is computed in."""
+    parts: dict[str, dict[str, None]] = {}
+    for piece in pieces(model, deploy):
+        if not piece.module.vector:
+            parts.setdefault(piece.format, {})[piece.module.part] = None
+    for stored, names in parts.items():
+        computes = compute_format(number_format(stored), deploy.activations)
+        if number_format(stored).element_bits < number_format(computes).element_bits:
+            yield f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}"
 
 
 def _has_experts(model: ModelSpec) -> bool:
