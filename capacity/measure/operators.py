@@ -5,13 +5,14 @@ either side shows. Conventions:
 
 - a count is of one whole step: all layers, all sequences;
 - a byte counts once per kernel that touches it, however many thread blocks read it again from a cache;
+- arrival counters, the candidates that slices of argmax hand over, and unused rows of tables are left out;
 - FLOP are the multiply-adds of matrices and attention, two each; norms, rotation and softmax are left out;
 - ``context_tokens`` includes the token of the step, whose keys and values are written before they are read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.measure.shape import ELEMENT_BYTES, DecoderShape
 
@@ -75,10 +76,11 @@ def operator_table(shape: DecoderShape, batch: int, context_tokens: int, splits:
     """
     layer = _fused_layer if batch <= CUDA_CORE_BATCH else _matmul_layer
     head = _fused_head if batch <= CUDA_CORE_BATCH else _matmul_head
-    rows = [_embed(shape, batch)]
-    rows += [row.times(shape.layers) for row in layer(shape, batch, context_tokens, splits)]
-    rows += head(shape, batch)
-    return tuple(rows)
+    rows = [row.times(shape.layers) for row in layer(shape, batch, context_tokens, splits)]
+    if batch > CUDA_CORE_BATCH:  # the first norm of the step follows no projection
+        unread_bytes = batch * shape.hidden_size * shape.wide_bytes
+        rows[0] = replace(rows[0], activation_bytes=rows[0].activation_bytes - unread_bytes)
+    return (_embed(shape, batch), *rows, *head(shape, batch))
 
 
 def totals(rows: tuple[OperatorCount, ...]) -> OperatorCount:

@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     from capacity.measure.emulator import Emulator
 
 MAX_HEAD_SIZE = 256  # 32 lanes of 8 elements
+BLOCKS_TOLD = {f"{name}_BLOCKS" for name in ("QKV", "ATTENTION", "OUTPUT", "GATE_UP", "DOWN", "HEAD")}
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of the step: the row of the operator table it belongs to, and how to do it."""
+    """One launch of the step: the row of the operator table it belongs to, how to do it, and its thread blocks."""
 
     operator: str
     kernel: str
     run: Callable[[], None]
+    blocks: int = 0
 
 
 class ReferenceDecoder:
@@ -57,7 +59,8 @@ class ReferenceDecoder:
     weights : DecoderWeights, optional
         Weights to share with another decoder of the same shape.
     advance : bool
-        Whether a step moves the positions on; without, each replay is the same step, for timing.
+        Whether a step moves the positions on; without, each replay works at the same positions, for timing.
+        The token chosen is the next one's input either way.
     cuts : dict, optional
         Pairs and split by matrix, to force a choice of ``capacity.measure.plan``.
     seed : int
@@ -106,11 +109,21 @@ class ReferenceDecoder:
 
     def step(self) -> None:
         """One decode step of every sequence."""
-        for launch in self.launches:
-            launch.run()
+        self.run_operator(None)
 
-    def capture(self) -> Any:
-        """The step as a CUDA graph (``replay()`` runs it); state of the sequences is left as it was.
+    @property
+    def operators_launched(self) -> tuple[str, ...]:
+        """The operators of the step, in the order in which they first run."""
+        return tuple(dict.fromkeys(launch.operator for launch in self.launches))
+
+    def run_operator(self, operator: str | None) -> None:
+        """All launches of one operator, in every layer; of all operators when None."""
+        for launch in self.launches:
+            if operator in (None, launch.operator):
+                launch.run()
+
+    def capture(self, operator: str | None = None) -> Any:
+        """The step, or one operator of it, as a CUDA graph (``replay()`` runs it); states are left as they were.
 
         Raises
         ------
@@ -125,14 +138,19 @@ class ReferenceDecoder:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self.step()  # what torch.mm allocates once must not be allocated while capturing
+            self.run_operator(operator)  # what torch.mm allocates once must not be allocated while capturing
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.step()
+            self.run_operator(operator)
         self.token.copy_(kept[0])
         self.position.copy_(kept[1])
         return graph
+
+    def choices(self) -> dict[str, int]:
+        """The macros that the kernels were compiled with, and the blocks of matrices and attention."""
+        cut = {f"{launch.kernel.upper()}_BLOCKS": launch.blocks for launch in self.launches if launch.blocks}
+        return self.macros | {name: count for name, count in cut.items() if name in BLOCKS_TOLD}
 
     def set_state(self, tokens: list[int], positions: list[int]) -> None:
         """Token and position (tokens before it) of each sequence for the next step."""
@@ -187,7 +205,7 @@ class ReferenceDecoder:
         self, operator: str, kernel: str, grid: tuple[int, int, int], threads: int, shared_bytes: int, *arguments: Any
     ) -> Launch:
         run = partial(self._kernels[kernel], grid, threads, shared_bytes, *arguments)
-        return Launch(operator, kernel, run)
+        return Launch(operator, kernel, run, grid[0] * grid[1] * grid[2])
 
     def _matrix(self, name: str, *arguments: Any) -> Launch:
         cut = self.plans[name]

@@ -1,10 +1,14 @@
 """The operator table against what the loads of the emulated kernels were counted to read, and published sizes."""
 
+import re
+from collections import Counter
+
 import pytest
 
 from capacity.errors import CapacityError
 from capacity.measure.operators import operator_table, totals
 from capacity.measure.shape import DecoderShape
+from capacity.measure.source import UNITS, unit_source
 
 
 def loaded_by(decoder):
@@ -59,6 +63,71 @@ def test_dequantise_loads_the_matrices_once(emulated, small_shape):
 
     for operator, (rows, columns) in shape.layer_matrices().items():
         assert found[operator, "dequantise"][0] == shape.layers * rows * columns
+
+
+LEFT_OUT = ("attention_arrivals", "argmax_arrivals", "best_value", "best_index")
+HANDED_ON = ("partial", "peaks")  # each split writes its part, the last split reads all
+
+
+def rows_used(decoder, name, kernel, tokens):
+    """Share of a table of tokens that a step of each sequence reads."""
+    shape = decoder.shape
+    if name == "rotary":
+        return decoder.batch / decoder.max_context
+    if name == "block_table":
+        used = -(-tokens // shape.block_tokens) if kernel == "attention" else 1
+        return used / shape.context_blocks(decoder.max_context)
+    return 1
+
+
+def stays_nan(decoder, launch, buffer):
+    """Whether a buffer of NaN is still NaN after the launch, so that what was in it before went into the result."""
+    kept = {name: other.clone() for name, other in decoder.workspace.items()}
+    buffer.fill_(float("nan"))
+    launch.run()
+    stays = bool(buffer.isnan().any())
+    for name, other in kept.items():
+        decoder.workspace[name].copy_(other)
+    return stays
+
+
+def is_written(kernel):
+    """For each parameter of a kernel whether it may write there, from the declaration."""
+    if kernel == "torch.mm":
+        return [False, False, True]
+    source = "".join(unit_source(unit) for unit in UNITS)
+    parameters = re.search(rf'extern "C" __global__[^{{;]*?\b{kernel}\(([^)]*)\)\s*{{', source).group(1).split(",")
+    return ["*" in one and "const" not in one for one in parameters]
+
+
+def handed_bytes(decoder, tokens):
+    """Bytes of the buffers each launch is given, by operator and kernel; one that it writes and reads counts twice."""
+    found = Counter()
+    names = {buffer.data_ptr(): name for name, buffer in decoder.workspace.items()}
+    for launch in decoder.launches:
+        given = launch.run.args[0 if launch.kernel == "torch.mm" else 3 :]  # after grid, threads and shared bytes
+        for buffer, writes in zip(given, is_written(launch.kernel), strict=True):
+            name = names.get(buffer.data_ptr()) if hasattr(buffer, "data_ptr") else None
+            if name is None or name in LEFT_OUT:
+                continue
+            both = writes and (name in HANDED_ON or (buffer.is_floating_point() and stays_nan(decoder, launch, buffer)))
+            share = rows_used(decoder, name, launch.kernel, tokens)
+            found[launch.operator, launch.kernel] += round(buffer.nbytes * share) * (1 + both)
+    return found
+
+
+@pytest.mark.parametrize("weight_format", ["bf16", "int8"])
+@pytest.mark.parametrize("batch", [2, 6])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_activations_of_the_table_are_the_buffers_that_the_kernels_are_given(
+    emulated, small_shape, weight_format, batch, splits
+):
+    shape = small_shape(layers=3, hidden_size=64, vocabulary=90, intermediate_size=96, weight_format=weight_format)
+    decoder, _, _ = emulated(shape, batch, positions=[40] * batch, splits=splits, advance=False)
+    tabled = Counter()
+    for row in operator_table(shape, batch, 41, splits):
+        tabled[row.operator, row.kernel] += row.activation_bytes
+    assert handed_bytes(decoder, 41) == tabled
 
 
 # Parameters of meta-llama/Llama-3.1-8B and Llama-3.2-3B, counted by building LlamaForCausalLM of transformers from
