@@ -149,13 +149,16 @@ def _pair(case: Case, constants: Mapping[str, Constants]) -> Pair:
 
 
 def typical_share() -> tuple[float, float, int, int]:
-    """Median share of datasheet bandwidth and bf16 peak over parts on which both were measured, and how many."""
+    """Median share of datasheet bandwidth and bf16 peak over parts on which both were measured, and how many.
+
+    A part without a datasheet, whose bandwidth is itself the measured one, says nothing about the share.
+    """
     memory, flop = [], []
     for name in hardware_ids():
         part = load_hardware(name)
         read = part.measured.read_bytes_per_s
         rate, peak = achieved_flop_per_s(part, "bf16"), part.peak_flop_per_s.get("bf16")
-        if read:
+        if read and read != part.memory.bytes_per_s:
             memory.append(read / part.memory.bytes_per_s)
         if rate and peak:
             flop.append(rate / peak)

@@ -65,6 +65,8 @@ def validate(file: str | Path | None = None) -> PublishedSpeed:
             pairs.append(_pair(row))
         except CapacityError as error:
             left_out.append(f"{row['id']}: {error}")
+    if not pairs:
+        raise CapacityError(f"{file or 'the shipped table'}: no row can be compared ({'; '.join(left_out[:3])})")
     return PublishedSpeed(
         pairs=tuple(pairs),
         left_out=tuple(left_out),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capacity.cli import run
-from capacity.errors import SpecError
+from capacity.errors import CapacityError, SpecError
 from capacity.validation import published_speed, published_world
 from capacity.validation.published_speed import COLUMNS
 from capacity.validation.published_table import count, positive, read_table
@@ -59,3 +59,8 @@ def test_numbers_of_a_table_are_finite_and_positive_or_nothing():
 def test_a_table_without_rows_is_refused(tmp_path):
     with pytest.raises(SpecError, match="no rows"):
         read_table(table(tmp_path), shipped="none", columns=COLUMNS)
+
+
+def test_a_table_of_which_no_row_can_be_compared_says_why(tmp_path):
+    with pytest.raises(CapacityError, match=r"no row can be compared \(S1: unknown model 'gpt-9'"):
+        published_speed.validate(table(tmp_path, ROW.replace("llama-2-7b", "gpt-9")))

@@ -7,12 +7,14 @@ from importlib.resources import files
 
 import pytest
 
+from capacity.cli import run
 from capacity.errors import CapacityError
 from capacity.validation import fit_world
 from capacity.validation.compare import summarise
 from capacity.validation.published_world import validate
 from capacity.validation.world_rows import COLUMNS, read_cases, read_rows
 
+WORDS = ("name", "scope", "points", "sources")
 EXTRA = ("views", "image_px", "action_chunk", "action_tokens", "denoise_steps", "batch", "note")
 
 
@@ -41,10 +43,21 @@ def pi0(**changes):
     return row | {"batch": 1, "views": 3} | changes
 
 
-def test_no_bound_of_a_bf16_row_is_above_its_measurement_without_a_cause(shipped):
-    assert shipped.bound_rows >= 40
+def test_no_bound_of_a_row_with_a_stated_format_is_above_its_measurement_without_a_cause(shipped):
+    assert shipped.bound_rows >= 55
     assert len(shipped.exceeded) <= 0.05 * shipped.bound_rows
     assert all(item.cause for item in shipped.exceeded)
+
+
+def test_a_row_of_eight_bits_is_judged_and_the_pruned_vocabulary_explains_all_of_it(shipped):
+    # FlashRT README, pi0-FAST on Jetson AGX Thor, fp8: 8.1 ms a token. The head of 257,152 words by 2,048 in 16 bits
+    # is 1.05 GB, 3.86 ms at 273 GB/s; its RTX 5090 row says that the engine prunes it.
+    (above,) = shipped.exceeded
+    head_s = 257_152 * 2048 * 2 / 273e9
+
+    assert above.case_id == "frt-pi0fast-thor-tpot"
+    assert above.bound_s - head_s < above.measured_s == pytest.approx(8.1e-3)
+    assert "vocabulary" in above.cause
 
 
 def test_latency_target_of_graph_and_tensorrt_rows_is_met_with_the_source_left_out(shipped):
@@ -80,11 +93,22 @@ def test_shipped_constants_are_what_the_fit_prints():
     text = files("capacity").joinpath("data/calibrations/world.toml").read_text(encoding="utf-8")
     printed, stored = tomllib.loads(fit_world.toml()), tomllib.loads(text)
 
+    assert stored.keys() == printed.keys()
+    assert stored["typical_share"] == pytest.approx(printed["typical_share"], abs=1e-3)
     for mine, theirs in zip(stored["calibration"], printed["calibration"], strict=True):
-        assert mine["name"] == theirs["name"]
-        for key in ("layer_s", "band_low", "band_high"):
-            assert mine[key] == pytest.approx(theirs[key], rel=0.15)
-        assert mine["flop_efficiency"]["default"] == pytest.approx(theirs["flop_efficiency"]["default"], abs=0.051)
+        assert {key: value for key, value in mine.items() if key in WORDS} == {key: theirs[key] for key in WORDS}
+        assert figures_of(mine) == pytest.approx(figures_of(theirs), rel=2e-3)
+
+
+def figures_of(row):
+    """Every number of a calibration, by table and key."""
+    tables = {key: value if isinstance(value, dict) else {"": value} for key, value in row.items() if key not in WORDS}
+    return {
+        (key, name): value
+        for key, table in tables.items()
+        for name, value in table.items()
+        if isinstance(value, int | float)
+    }
 
 
 def test_published_memory_is_within_ten_percent_or_has_a_cause(shipped):
@@ -129,6 +153,22 @@ def test_an_impossible_row_fails_the_validation(table):
     assert not found.passed
 
 
+def test_a_table_of_which_nothing_can_be_judged_is_refused(table, capsys):
+    file = str(table(pi0(model="Helix"), pi0(case_id="y", hardware="abacus")))
+
+    assert run(["validate", "--published", "world", "--file", file]) == 2
+    said = "none of 2 rows can be judged (model not shipped: x; part not known: y)"
+    assert said in capsys.readouterr().err
+
+
+def test_memory_that_nothing_explains_fails_the_validation(table):
+    # 3.24 billion parameters of 16 bits are 6.5 GB.
+    row = pi0(component="memory", metric="peak", unit="GB", runtime="PyTorch")
+
+    assert validate(table(row | {"value": 7.0})).passed
+    assert not validate(table(row | {"value": 3.0})).passed
+
+
 def test_a_pruned_row_is_an_exception_with_a_cause(table):
     found = validate(table(pi0(value=20, note="one-step uses pruned generation")))
 
@@ -160,7 +200,7 @@ def test_a_row_that_does_not_say_its_views_gets_the_bound_of_one(table):
 def test_an_answer_of_unknown_length_is_not_judged(table):
     row = pi0(model="pi0-FAST")
 
-    assert validate(table(row)).unjudged == {"length of the answer not stated": ("x",)}
+    assert validate(table(row, pi0(case_id="y"))).unjudged == {"length of the answer not stated": ("x",)}
     assert validate(table(row | {"action_tokens": 50})).pairs
 
 
