@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich import box
@@ -48,6 +48,10 @@ def show_part_table(found: PartTable, console: Console | None = None) -> None:
     if never:
         screen.print(Text(f"{len(never)} parts without an answer", style="bold"))
         screen.print(table(("part", "left"), ("why", "left"), rows=[(row.part, row.reason) for row in never]))
+    bullets(
+        screen, "Assumed, for nobody said otherwise", (f"{r.part}: {line}" for r in found.rows for line in r.assumed)
+    )
+    bullets(screen, "Notes", found.notes)
 
 
 def show_result(result: Result, console: Console | None = None) -> None:
@@ -110,7 +114,7 @@ def _limits_and_times(sizing: Sizing) -> Table:
     shown.add_row("max context", context, known["max_context"], f"tokens at batch {sizing.batch:,}; {bounded}")
     shown.add_section()
     for estimate, condition in _times(sizing):
-        _add_estimate(shown, estimate, condition)
+        _add_estimate(shown, estimate, condition, known)
     _add_derived(shown, sizing)
     return shown
 
@@ -122,24 +126,29 @@ def _times(sizing: Sizing) -> list[tuple[Estimate, str]]:
     ]
 
 
-def _add_estimate(shown: Table, estimate: Estimate, condition: str) -> None:
+def _add_estimate(shown: Table, estimate: Estimate, condition: str, known: Mapping[str, str]) -> None:
     name = estimate.quantity
+    kind = {side: known.get(f"{name.lower()}.{side}", "") for side in ("bound", "attainable", "value")}
     shown.add_row(
-        f"{name} bound", format_seconds(estimate.bound), "computed", f"{condition}; bound by {estimate.bound_by}"
+        f"{name} bound", format_seconds(estimate.bound), kind["bound"], f"{condition}; bound by {estimate.bound_by}"
     )
     if estimate.attainable is not None:
         shown.add_row(
-            f"{name} attainable", format_seconds(estimate.attainable), "published", "on measured ceilings; no bound"
+            f"{name} attainable",
+            format_seconds(estimate.attainable),
+            kind["attainable"],
+            "on measured ceilings; no bound",
         )
     if estimate.value is not None:
         band = f"{format_seconds(estimate.low)} to {format_seconds(estimate.high)}"
-        shown.add_row(f"{name} estimate", format_seconds(estimate.value), estimate.evidence, band)
+        shown.add_row(f"{name} estimate", format_seconds(estimate.value), kind["value"], band)
 
 
 def _add_derived(shown: Table, sizing: Sizing) -> None:
     output = sizing.workload["output_tokens"]
-    shown.add_row("request bound", format_seconds(sizing.request_bound_s), "computed", f"{output:,} tokens out")
-    shown.add_row("throughput bound", f"{sizing.tokens_per_s_bound:,.0f} token/s", "computed", "a replica, in decode")
+    bound = sizing.evidence["tpot.bound"]
+    shown.add_row("request bound", format_seconds(sizing.request_bound_s), bound, f"{output:,} tokens out")
+    shown.add_row("throughput bound", f"{sizing.tokens_per_s_bound:,.0f} token/s", bound, "a replica, in decode")
     side = "memory" if sizing.intensity_flop_per_byte < sizing.ridge_flop_per_byte else "compute"
     intensity, ridge = f"{sizing.intensity_flop_per_byte:,.1f} FLOP/B", f"{sizing.ridge_flop_per_byte:,.1f} FLOP/B"
     shown.add_row("intensity", intensity, "computed", f"of a decode step: the {side} side of the ridge")
@@ -178,6 +187,9 @@ def bullets(screen: Console, title: str, lines: Iterable[str]) -> None:
 
 def _parts_table(rows: list[PartRow], wide: bool) -> Table:
     columns = [("part", "left"), ("devices", "right"), ("TPOT bound", "right"), ("max batch", "right")]
+    objectives = any(row.missed for row in rows)
+    if objectives:
+        columns.append(("misses", "left"))
     if wide:
         columns += [("TTFT bound", "right"), ("max context", "right"), ("to spare", "right"), ("bound by", "left")]
     shown = table(*columns)
@@ -186,6 +198,8 @@ def _parts_table(rows: list[PartRow], wide: bool) -> Table:
             Text(row.part, style="green" if row.fits else ""), f"{row.devices}", _seconds(row.tpot_bound_s),
             f"{row.max_batch:,}",
         ]  # fmt: skip
+        if objectives:
+            cells.append(Text(", ".join(row.missed), style="bold red"))
         if wide:
             cells += [_seconds(row.ttft_bound_s), f"{row.max_context_tokens:,}"]
             cells += [format_bytes(row.margin_bytes or 0), row.bound_by]
