@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,9 +49,8 @@ def show_part_table(found: PartTable, console: Console | None = None) -> None:
     if never:
         screen.print(Text(f"{len(never)} parts without an answer", style="bold"))
         screen.print(table(("part", "left"), ("why", "left"), rows=[(row.part, row.reason) for row in never]))
-    bullets(
-        screen, "Assumed, for nobody said otherwise", (f"{r.part}: {line}" for r in found.rows for line in r.assumed)
-    )
+    assumed = Counter(line for row in found.rows for line in row.assumed)
+    bullets(screen, "Assumed, for nobody said otherwise", (f"{line}, of {n} parts" for line, n in assumed.items()))
     bullets(screen, "Notes", found.notes)
 
 
