@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -35,6 +36,7 @@ def validate(
         str | None,
         typer.Option("--plot", metavar="PNG", help="Draw predicted against measured.", show_default=False),
     ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Print every run: predicted, measured, ratio, in band.")] = False,
     file: Annotated[
         str | None,
         typer.Option("--file", metavar="CSV", help="Another table with the same columns.", show_default=False),
@@ -43,7 +45,7 @@ def validate(
     out: Out = None,
 ) -> None:
     """Set estimates beside measurements; exit 1 when a bound fails or a target is missed."""
-    _check_options(published, runs, plot, file)
+    _check_options(published, file, {"--runs": runs, "--rows": rows, "--plot": plot})
     answer: Result
     if published is None:
         from capacity.validation import reference
@@ -52,7 +54,7 @@ def validate(
         if plot:
             from capacity.presentation.comparison import save_comparison
 
-            save_comparison([pair for pair in found.pairs if pair.unit == "s"], plot)
+            save_comparison(found.pairs, plot)
         answer, passed = found, found.passed
     elif published is Published.speed:
         from capacity.validation import published_speed
@@ -69,16 +71,28 @@ def validate(
     if json:
         print(as_json(answer.to_dict()))
     else:
-        from capacity.presentation.tables import show_result
-
-        show_result(answer)
+        _show(answer, every_run=rows)
     if not passed:
         raise typer.Exit(1)
 
 
-def _check_options(published: Published | None, runs: str | None, plot: str | None, file: str | None) -> None:
+def _show(answer: Result, *, every_run: bool) -> None:
+    from capacity.validation.reference import ReferenceCheck
+
+    if isinstance(answer, ReferenceCheck):
+        from capacity.presentation.measured import show_reference
+
+        show_reference(answer, every_run=every_run)
+        return
+    from capacity.presentation.tables import show_result
+
+    show_result(answer)
+
+
+def _check_options(published: Published | None, file: str | None, of_runs: Mapping[str, object]) -> None:
     """Refuse options that do not go together."""
     if published is None and file is not None:
         raise CapacityError("--file is another published table: say which with --published speed or --published world")
-    if published is not None and (runs is not None or plot is not None):
-        raise CapacityError("--runs and --plot go with measured runs, not with --published")
+    given = [name for name, value in of_runs.items() if value]
+    if published is not None and given:
+        raise CapacityError(f"{given[0]} goes with measured runs, not with --published")

@@ -117,7 +117,8 @@ class WorldValidation(Result):
             return "no graph or TensorRT row that another source could predict"
         return (
             f"{'met' if self.target_met else 'missed'}: graph and TensorRT, source left out, "
-            f"{self.target_rows} rows: median error {self.target_median:.1%} (25 %), {self.target_within:.0%} within 25 % (65 %)"
+            f"{self.target_rows} rows: median error {self.target_median:.1%} (25 %), "
+            f"{self.target_within:.0%} within 25 % (65 %)"
         )
 
 

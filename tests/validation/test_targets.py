@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from importlib.resources import files
 
 import pytest
@@ -79,8 +80,8 @@ def verdicts(*runs, tmp_path):
     return {target.name: target.kept for target in found.targets}
 
 
-def shown(*runs, tmp_path, capsys):
-    code = command(["validate", "--runs", str(write_runs(tmp_path / "runs.jsonl", runs))])
+def shown(*runs, tmp_path, capsys, options=()):
+    code = command(["validate", *options, "--runs", str(write_runs(tmp_path / "runs.jsonl", runs))])
     printed = capsys.readouterr()
     return code, " ".join((printed.out + printed.err).split())
 
@@ -205,3 +206,26 @@ def test_runs_of_another_kernel_than_the_present_one_are_told():
     (sentence,) = reference.other_kernels([*runs, in_torch])
     assert "CPU: 2 of 3 runs are of kernel" in sentence
     assert former[:12] in sentence
+
+
+def test_every_run_can_be_printed_with_its_ratio_and_verdict(tmp_path, capsys):
+    """173,696 B of weights by hand, held as one byte more: 0.99999 of it, and not equal."""
+    assert WEIGHT_BYTES == 173_696
+    runs = [memory(weight_bytes=WEIGHT_BYTES + 1), decode(seconds=2e-3)]
+    _, text = shown(*runs, tmp_path=tmp_path, capsys=capsys, options=["--rows"])
+
+    assert "weights, CUDA, in bytes" in text
+    assert "tiny 1 1,000 173,696 173,697 1.000 differs" in text
+    assert "2.00 ms" in text
+    assert "below" in text
+
+
+def test_json_of_runs_carries_ratio_bound_and_verdict(tmp_path, capsys):
+    path = write_runs(tmp_path / "runs.jsonl", [memory(weight_bytes=2 * WEIGHT_BYTES), decode(seconds=2e-3)])
+    assert command(["validate", "--runs", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+
+    assert found["passed"] is False
+    assert found["pairs"][0]["ratio"] == 0.5
+    assert [pair["bound_holds"] for pair in found["pairs"]] == [None, True]
+    assert {"run_id", "model", "batch", "tokens", "in_band"} <= found["pairs"][0].keys()
