@@ -183,3 +183,22 @@ def test_a_result_that_cannot_be_written_leaves_no_file(tmp_path, capsys):
     refused(capsys, ["size", MODEL, PART, "--weights", "bf16", "--out", str(tmp_path / "no" / "x.json")])
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: cap.Deployment(tensor_paralel=2), "Deployment: unknown field 'tensor_paralel'; nearest: tensor_paral"),
+        (lambda: cap.Workload(concurency=2), "Workload: unknown field 'concurency'; nearest: concurrency"),
+        (lambda: cap.Deployment(overrides=[{"prt": "mlp", "format": "int8"}]), "overrides.0: unknown field 'prt'"),
+        (lambda: cap.Deployment(memory_fraction=True), "memory_fraction: .*got True"),
+        (lambda: cap.Workload(max_ttft_s="1"), "max_ttft_s: .*got '1'"),
+        (lambda: cap.Workload(percentile=True), "percentile: .*got True"),
+        (lambda: cap.load_hardware({"name": "a" * 5000, "\ud800\n": 1}), "unknown field"),
+    ],
+)
+def test_a_field_that_is_not_there_or_no_number_is_one_printable_sentence(make, sentence):
+    with pytest.raises(cap.SpecError, match=sentence) as error:
+        make()
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1500

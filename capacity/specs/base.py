@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from capacity.errors import SpecError, rephrase, unknown_name
@@ -21,9 +21,9 @@ Bytes = Annotated[int, Field(ge=1, lt=2**53, strict=True)]
 """A size of at least one byte that a float still holds exactly."""
 
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -69,20 +69,19 @@ def _as_dict(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-class Source(BaseModel):
-    """Who claims a figure: the dotted fields it covers (``*`` allowed) and a citation with a date."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    fields: tuple[str, ...]
-    cite: Annotated[str, Field(min_length=4)]
-    confidence: Literal["A", "B", "C"] | None = None
-
-
 class Spec(BaseModel):
     """A frozen set of validated facts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="never")
+
+    @model_validator(mode="before")
+    @classmethod
+    def fields_are_known(cls, data: Any) -> Any:
+        """Name the nearest field of the same table, which the error of an extra field does not."""
+        for name in data if isinstance(data, Mapping) else ():
+            if name not in cls.model_fields:
+                raise ValueError(unknown_name("field", str(name), cls.model_fields))
+        return data
 
     @cached_property
     def hash_value(self) -> int:
@@ -123,6 +122,18 @@ class Spec(BaseModel):
         return type(self).parse(data, where=getattr(self, "name", type(self).__name__))
 
 
+class Source(Spec):
+    """Who claims a figure: the dotted fields it covers (``*`` allowed) and a citation with a date.
+
+    ``published`` is what somebody printed; ``measured`` is a run of this package.
+    """
+
+    fields: tuple[str, ...]
+    cite: Annotated[str, Field(min_length=4)]
+    confidence: Literal["A", "B", "C"] | None = None
+    evidence: Literal["published", "measured"] = "published"
+
+
 class UserSpec(Spec):
     """A spec that people construct by hand: a wrong field is one sentence there too, not a validation dump."""
 
@@ -148,8 +159,6 @@ def _set(data: Any, path: list[str], value: Any, dotted: str, kind: str) -> None
     if not isinstance(data, dict):
         raise SpecError(f"{kind}.replace: {dotted!r} goes inside a value that has no named fields")
     if not rest:
-        if head not in data and not _open_table(data):
-            raise SpecError(f"{kind}.replace: {unknown_name('field', dotted, map(str, data))}")
         data[head] = value
         return
     if head not in data:
@@ -157,8 +166,3 @@ def _set(data: Any, path: list[str], value: Any, dotted: str, kind: str) -> None
     inner = data[head]
     data[head] = dict(inner) if isinstance(inner, Mapping) else inner
     _set(data[head], rest, value, dotted, kind)
-
-
-def _open_table(data: Mapping[str, Any]) -> bool:
-    """Whether new keys may be added: tables such as peak rates, whose values are numbers, take new rows."""
-    return all(isinstance(value, int | float) for value in data.values())

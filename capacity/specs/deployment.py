@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from capacity.specs.base import Count, CountOrZero, Fraction, Spec, UserSpec
+from capacity.specs.base import Count, Fraction, Spec, UserSpec
 from capacity.units import FormatName, number_format
 
 OverridePart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"]
@@ -99,9 +99,8 @@ class Draft(Spec):
     """Speculative decoding: how many tokens are drafted a step, and how often one is accepted."""
 
     tokens: Annotated[int, Field(ge=1, le=1024, strict=True)]
-    acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
     model: str | None = None
-    extra_cache_layers: CountOrZero = 0
 
 
 Deployment.model_rebuild()

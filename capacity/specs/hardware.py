@@ -34,7 +34,7 @@ class Memory(Spec):
     ``reserve_bytes`` is what an operating system keeps of a memory shared with it (``unified``).
     """
 
-    bytes_per_s: Annotated[float, Field(ge=1e6, le=1e18)]
+    bytes_per_s: Annotated[float, Field(ge=1e6, le=1e18, strict=True)]
     capacity_bytes: Bytes | None = None
     datasheet_label: str | None = None
     kind: str | None = None
@@ -50,11 +50,10 @@ class Memory(Spec):
 
 
 class Compute(Spec):
-    """Units (SM, CU, core), the clock that the peak rates assume, and the shared memory of one unit."""
+    """Units (SM, CU, core) and the clock that the peak rates assume."""
 
     units: Count | None = None
     boost_hz: Positive | None = None
-    shared_memory_per_unit_bytes: Bytes | None = None
 
 
 class Links(Spec):
@@ -100,14 +99,12 @@ class Measured(Spec):
     read_bytes_per_s: Positive | None = None
     read_bytes_per_s_typical: Positive | None = None
     copy_bytes_per_s: Positive | None = None
-    lattice_boltzmann_bytes_per_s: Positive | None = None
     gemv_fixed_s: Positive | None = None
     gemv_bytes_per_s: Positive | None = None
     gemm_flop_per_s: Rates = FrozenMapping()
     gemm_flop_per_s_sustained: Rates = FrozenMapping()
     gemm_flop_per_s_typical: Rates = FrozenMapping()
     allreduce_bytes_per_s: Positive | None = None
-    allreduce_devices: Count | None = None
     host_to_device_bytes_per_s: Positive | None = None
     device_to_host_bytes_per_s: Positive | None = None
 
@@ -182,8 +179,19 @@ class HardwareSpec(Spec):
         return figures(self.model_dump(exclude={"exceptions", "sources"}, exclude_none=True))
 
     def evidence(self, figure: str) -> Evidence:
-        """``assumed`` for a figure that is unverified, replaced or inherited, else ``published``."""
-        return "assumed" if named(figure, (*self.unverified, *self.assumed)) else "published"
+        """``assumed`` for a figure that is unverified, replaced or inherited, else what its sources say.
+
+        ``measured`` is a figure that no published source vouches for.
+        """
+        if named(figure, (*self.unverified, *self.assumed)):
+            return "assumed"
+        kinds = {source.evidence for source in self.sources if named(figure, source.fields)}
+        return "measured" if kinds == {"measured"} else "published"
+
+    def measured_ceilings(self) -> tuple[str, ...]:
+        """Rates that serve as ceilings of a bound though they were measured: a faster run can beat such a bound."""
+        tables = ("memory.bytes_per_s", "peak_flop_per_s.", "peak_flop_per_s_narrow.", "vector_flop_per_s.")
+        return tuple(f for f in self.figures() if f.startswith(tables) and self.evidence(f) == "measured")
 
     def in_power_mode(self, name: str) -> Self:
         """The part held to one of its named power modes; what the mode changes is assumed.
@@ -235,16 +243,22 @@ def still_measured(measured: Measured, changes: Iterable[str]) -> Measured:
     kept = {
         name: value
         for name, value in measured.model_dump(exclude_none=True).items()
-        if not any(change.startswith(_ceiling_of(name)) for change in changed)
+        if not any(_overlap(change, ceiling) for change in changed for ceiling in _ceilings_of(name))
     }
     return Measured.model_validate(kept)
 
 
-def _ceiling_of(measured_name: str) -> tuple[str, ...]:
+def _overlap(first: str, second: str) -> bool:
+    """Whether one dotted name is the other, or a table that holds it."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
+
+
+def _ceilings_of(measured_name: str) -> tuple[str, ...]:
     kind = measured_name.split("_")[0]
     if kind in ("host", "device"):
         return ("host_link",)
-    return {"gemm": ("peak_flop_per_s", "compute"), "allreduce": ("links",)}.get(kind, ("memory.bytes_per_s",))
+    rates = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s", "compute")
+    return {"gemm": rates, "allreduce": ("links",)}.get(kind, ("memory.bytes_per_s",))
 
 
 def _paths(name: str) -> tuple[str, ...]:

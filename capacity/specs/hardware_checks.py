@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from capacity.specs.provenance import named
 from capacity.units import GIB
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def contradictions(part: HardwareSpec) -> Iterator[str]:
     """One sentence for each figure that cannot be right beside the others."""
     yield from _capacity_and_label(part)
     yield from _flop_per_clock(part)
+    yield from _narrow_sums(part)
     yield from _ratios_of_peaks(part)
     yield from _int8_over_16_bit(part)
     yield from _links(part)
@@ -67,6 +69,22 @@ def _expected_flop_per_clock(part: HardwareSpec) -> float | None:
     table = _facts("architectures.toml")
     full = table["compute_capability"].get(part.compute_capability) or table["architecture"].get(part.architecture)
     return full / 2 if full and part.half_rate_fp32_accumulate else full
+
+
+def _narrow_sums(part: HardwareSpec) -> Iterator[str]:
+    """Where fp32 sums run at half rate, fp16 sums have twice that: a bound needs the faster of the two."""
+    if not part.half_rate_fp32_accumulate:
+        return
+    wide, narrow = part.peak_flop_per_s, part.peak_flop_per_s_narrow
+    for path in ("fp16", "fp8_e4m3"):
+        if path not in wide or _assumed(part, f"peak_flop_per_s.{path}"):
+            continue
+        if path not in narrow:
+            yield f"half_rate_fp32_accumulate needs a row peak_flop_per_s_narrow.{path}, the rate of fp16 sums"
+        elif not _assumed(part, f"peak_flop_per_s_narrow.{path}"):
+            ratio = narrow[path] / wide[path]
+            if abs(ratio / 2 - 1) > _RATIO_TOLERANCE:
+                yield f"peak_flop_per_s_narrow.{path} is {ratio:.2f} times peak_flop_per_s.{path}, expected 2"
 
 
 def _ratios_of_peaks(part: HardwareSpec) -> Iterator[str]:
@@ -141,7 +159,7 @@ def _measured_and_ceiling(part: HardwareSpec) -> Iterator[tuple[str, float, floa
 
 def _assumed(part: HardwareSpec, figure: str) -> bool:
     """A what-if figure may break the rules of its family; it is shown as assumed."""
-    return any(figure == name or figure.startswith(f"{name}.") for name in part.assumed)
+    return named(figure, part.assumed)
 
 
 @cache

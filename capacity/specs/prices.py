@@ -6,7 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from capacity.specs.base import Positive, Spec
+from capacity.specs.base import Spec
+
+Printed = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # not strict: a cell of a CSV file is text
 
 
 class Price(Spec):
@@ -15,8 +17,8 @@ class Price(Spec):
     part: str
     seller: str = ""
     offer: str = ""
-    usd_per_hour_low: Positive
-    usd_per_hour_high: Positive
+    usd_per_hour_low: Printed
+    usd_per_hour_high: Printed
     date: Annotated[str, Field(pattern=r"^20[0-9]{2}(-[0-9]{2}(-[0-9]{2})?)?$")]
     source: Annotated[str, Field(min_length=4)]
 

@@ -18,7 +18,7 @@ class Workload(UserSpec):
     requests_per_s: Positive | None = None
     max_ttft_s: Positive | None = None
     max_tpot_s: Positive | None = None
-    percentile: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)] | None = None
+    percentile: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False, strict=True)] | None = None
 
     @property
     def memory_tokens(self) -> int:

