@@ -12,6 +12,7 @@ from capacity.errors import SpecError, rephrase, unknown_name
 from capacity.importers.hf.config import Config
 from capacity.importers.hf.decoder import decoder
 from capacity.importers.hf.facts import facts_of, model_types
+from capacity.importers.hf.layer_modules import layer_modules
 from capacity.importers.json_file import kind_of, read_object
 from capacity.importers.quantization import checkpoint_of
 from capacity.importers.safetensors import read_folder
@@ -40,10 +41,18 @@ def import_model(source: str | Path | Mapping[str, Any], name: str | None = None
         path = path / "config.json"
         if not path.exists():
             raise SpecError(f"{path.parent}: the folder has no config.json")
-    data = read_object(path)
+    data = _with_own_quantization(read_object(path), path)
     folder = path.resolve().parent.name if path.name == "config.json" else path.stem
     model = import_config(data, name or folder or _own_name(data), where=str(path))
     return _with_stored_bytes(model, path.parent) if path.name == "config.json" else model
+
+
+def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The configuration, with what ModelOpt writes beside it where it says nothing of quantisation itself."""
+    beside = path.with_name("hf_quant_config.json")
+    if path.name != "config.json" or data.get("quantization_config") is not None or not beside.is_file():
+        return data
+    return data | {"quantization_config": read_object(beside)}
 
 
 def _with_stored_bytes(model: ModelSpec, folder: Path) -> ModelSpec:
@@ -68,7 +77,7 @@ def import_config(data: Mapping[str, Any], name: str, where: str) -> ModelSpec:
     except ValidationError as error:
         raise rephrase(error, where) from None
     config.finish()
-    checkpoint, stored = checkpoint_of(data, where)
+    checkpoint, stored = checkpoint_of(data, where, layer_modules(stage, facts.modules))
     table = {
         "name": name,
         "stages": (stage,),

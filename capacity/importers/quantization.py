@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
+from capacity.importers.hf.layer_modules import LayerModule
 from capacity.importers.json_file import kind_of
-from capacity.specs.checkpoint import Checkpoint
+from capacity.importers.unquantized import plain_layers
+from capacity.specs.checkpoint import Checkpoint, StoredOverride
 from capacity.units import number_formats
 
 DATA_TYPES = {
@@ -19,18 +21,23 @@ DATA_TYPES = {
     "float8_e4m3fn": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2",
 }
+_BY_ROW = {"4": "int4_row", "8": "int8"}
 LINEAR_PARTS = ("attention", "mlp", "experts")
 
 
-def checkpoint_of(config: Mapping[str, Any], where: str) -> tuple[Checkpoint | None, tuple[str, ...]]:
+def checkpoint_of(
+    config: Mapping[str, Any], where: str, modules: Sequence[LayerModule] = ()
+) -> tuple[Checkpoint | None, tuple[str, ...]]:
     """The checkpoint that a configuration describes, and notes; None where it says nothing of storage.
 
-    Embedding, head, router and norms stay in the plain data type unless the method says otherwise.
+    Embedding, head, router and norms stay in the plain data type, and so do those of ``modules`` that the
+    configuration leaves alone.
 
     Raises
     ------
     SpecError
-        For an unknown data type or method, or a method with parameters that no number format stands for.
+        For an unknown data type or method, a method with parameters that no number format stands for, or a list of
+        modules left alone that is not understood.
     """
     plain = _data_type(config, where)
     quantization = config.get("quantization_config")
@@ -43,7 +50,7 @@ def checkpoint_of(config: Mapping[str, Any], where: str) -> tuple[Checkpoint | N
         return Checkpoint(default=plain, evidence="assumed"), (note,)
     if not isinstance(quantization, Mapping):
         raise SpecError(f"{where}: quantization_config must be an object, got a {kind_of(quantization)}")
-    return _quantized(quantization, plain or "bf16", f"{where}: quantization_config")
+    return _quantized(quantization, plain or "bf16", modules, f"{where}: quantization_config")
 
 
 def _data_type(config: Mapping[str, Any], where: str) -> str | None:
@@ -59,7 +66,11 @@ def _data_type(config: Mapping[str, Any], where: str) -> str | None:
     return DATA_TYPES[short]
 
 
-def _quantized(table: Mapping[str, Any], plain: str, where: str) -> tuple[Checkpoint, tuple[str, ...]]:
+def _quantized(
+    table: Mapping[str, Any], plain: str, modules: Sequence[LayerModule], where: str
+) -> tuple[Checkpoint, tuple[str, ...]]:
+    if isinstance(table.get("quantization"), Mapping):  # the form of ModelOpt's hf_quant_config.json
+        table = {**table, **table["quantization"]}
     method = table.get("quant_method") or _method_without_name(table)
     readers = {
         "fp8": _fp8,
@@ -74,8 +85,31 @@ def _quantized(table: Mapping[str, Any], plain: str, where: str) -> tuple[Checkp
     if not isinstance(method, str) or method not in readers:
         raise SpecError(f"{where}: {unknown_name('quant_method', str(method), readers)}")
     parts = readers[method](table, where)
-    kept = f"{method}: {', '.join(f'{part} {name}' for part, name in parts.items())}; the rest {plain}"
-    return Checkpoint(default=plain, parts=parts, evidence="published"), (kept,)
+    overrides: list[StoredOverride] = []
+    for part, layers in plain_layers(table, modules, where).items():
+        if layers == {module.layer for module in modules if module.part == part}:
+            parts.pop(part, None)
+        elif part in parts:
+            overrides += [StoredOverride(part=part, first=a, stop=b, format=plain) for a, b in _runs(layers)]
+    stored = [f"{part} {name}" for part, name in parts.items()]
+    stored += [f"{one.part} of layers {one.first} to {one.stop - 1} {plain}" for one in overrides]
+    note = f"{method}: {', '.join([*stored, f'the rest {plain}'])}"
+    return Checkpoint(default=plain, parts=parts, overrides=tuple(overrides), evidence="published"), (note,)
+
+
+def _runs(layers: Iterable[int]) -> list[tuple[int, int]]:
+    """Layers in runs, each from its first to before its last.
+
+    >>> _runs({0, 1, 2, 5})
+    [(0, 3), (5, 6)]
+    """
+    found: list[tuple[int, int]] = []
+    for layer in sorted(layers):
+        if found and found[-1][1] == layer:
+            found[-1] = (found[-1][0], layer + 1)
+        else:
+            found.append((layer, layer + 1))
+    return found
 
 
 def _method_without_name(table: Mapping[str, Any]) -> str | None:
@@ -112,20 +146,14 @@ def _mxfp4(table: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _grouped(table: Mapping[str, Any], where: str) -> dict[str, str]:
-    bits, group = table.get("bits", table.get("w_bit")), table.get("group_size", table.get("q_group_size"))
-    return _linear(_integer_format(bits, group, where), where)
-
-
-def _integer_format(bits: Any, group: Any, where: str) -> str:
     """A symmetric file stores its zeros all the same, so both kinds have one size."""
-    if bits == 8 and group in (-1, None):
-        return "int8"
-    if bits == 4 and group in (-1, None):
-        return "int4_row"
-    name = f"int{bits}_g{group}"
+    bits, group = table.get("bits", table.get("w_bit")), table.get("group_size", table.get("q_group_size"))
+    if group is None:
+        raise SpecError(f"{where}: group_size is missing; -1 is one scale a row, and writers disagree on the default")
+    name = _BY_ROW.get(str(bits), "") if group == -1 else f"int{bits}_g{group}"
     if name not in number_formats():
         raise SpecError(f"{where}: {bits!r:.10} bits with group_size {group!r:.10} is not a known number format")
-    return name
+    return _linear(name, where)
 
 
 def _bitsandbytes(table: Mapping[str, Any], where: str) -> dict[str, str]:
@@ -146,7 +174,7 @@ def _compressed_tensors(table: Mapping[str, Any], where: str) -> dict[str, str]:
     names = {_compressed_group(group, f"{where}: config_groups.{key}") for key, group in groups.items()}
     if len(names) != 1:
         raise SpecError(f"{where}: groups of different formats are not supported: {', '.join(sorted(names))}")
-    return _without_ignored(_linear(names.pop(), where), table.get("ignore"))
+    return _linear(names.pop(), where)
 
 
 def _compressed_group(group: Any, where: str) -> str:
@@ -160,22 +188,15 @@ def _compressed_group(group: Any, where: str) -> str:
         known |= {(4, "tensor_group"): "nvfp4"}
         if (bits, strategy) in known:
             return known[bits, strategy]
-    elif kind == "int" and strategy in ("channel", None) and size is None:
-        return _integer_format(bits, None, where)
-    elif kind == "int":
+    elif kind == "int" and strategy in ("channel", None) and size is None and str(bits) in _BY_ROW:
+        return _BY_ROW[str(bits)]
+    elif kind == "int" and size is not None:
         plain = f"int{bits}_g{size}"
         symmetric = f"{plain}_symmetric"
         return symmetric if weights.get("symmetric", True) and symmetric in number_formats() else plain
     raise SpecError(
         f"{where}: weights of {bits!r:.10} bits, type {kind!r:.20}, strategy {strategy!r:.20} are not supported"
     )
-
-
-def _without_ignored(parts: dict[str, str], ignored: Any) -> dict[str, str]:
-    """Parts whose modules the file lists as left alone keep the plain type."""
-    text = " ".join(map(str, ignored)) if isinstance(ignored, list) else ""
-    marks = {"attention": ("self_attn",), "mlp": ("mlp.(gate|up|down)", "mlp.down_proj"), "experts": (".experts",)}
-    return {part: name for part, name in parts.items() if not any(mark in text for mark in marks[part])}
 
 
 def _modelopt(table: Mapping[str, Any], where: str) -> dict[str, str]:

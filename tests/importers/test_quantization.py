@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import capacity as cap
 from capacity.errors import SpecError
+from capacity.importers.huggingface import import_model
 from capacity.importers.quantization import checkpoint_of
 
 LINEAR = ("attention", "mlp", "experts")
@@ -26,8 +28,8 @@ def compressed(**weights):
     }
 
 
-# The shapes of these tables are those of published files: DeepSeek-V3 (fp8), Qwen AWQ and GPTQ releases,
-# and the llm-compressor presets W4A16, W8A8 and FP8_DYNAMIC.
+# The parameters of these tables are those of published files: DeepSeek-V3 (fp8), Qwen AWQ and GPTQ releases,
+# and the llm-compressor presets W4A16, W8A8 and FP8_DYNAMIC. The lists of modules left alone: test_unquantized.py.
 @pytest.mark.parametrize(
     ("table", "name"),
     [
@@ -64,7 +66,10 @@ def test_a_method_is_the_format_of_the_linear_parts_and_the_rest_stays_plain(tab
 # openai/gpt-oss config.json, quantization_config
 def test_mxfp4_is_for_experts_alone():
     kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
-    found = checkpoint({"quant_method": "mxfp4", "modules_to_not_convert": kept})
+    file = Path(__file__).parent.parent / "data" / "model_configs" / "openai__gpt-oss-20b.json"
+    config = {key: value for key, value in json.loads(file.read_text()).items() if not key.startswith("_")}
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
+    found = import_model(config).checkpoint
 
     assert found.format_of("experts") == "mxfp4"
     assert {found.format_of(part) for part in ("attention", "router", "embedding", "lm_head")} == {"bf16"}
@@ -113,18 +118,35 @@ def test_an_unknown_data_type_is_refused(dtype):
         checkpoint_of({"torch_dtype": dtype}, "config.json")
 
 
-def test_parts_that_a_file_leaves_alone_stay_plain():
-    table = compressed(num_bits=8, type="float", strategy="channel")
-    found = checkpoint(table | {"ignore": ["lm_head", "re:.*self_attn.*"]})
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_a_group_size_that_is_not_said_is_not_guessed(method):
+    # AwqConfig and GPTQConfig of transformers mean 128 by it, other writers one scale a row.
+    with pytest.raises(SpecError, match="quantization_config: group_size is missing"):
+        checkpoint({"quant_method": method, "bits": 4})
 
-    assert found.format_of("attention") == "bf16"
-    assert found.format_of("mlp") == "fp8_row"
+
+# total_size of openai/gpt-oss-20b's model.safetensors.index.json (public GitHub file, text-index id 31112482743);
+# the model card of gpt-oss (arXiv 2508.10925, table 1) prints 12.8 and 60.8 GiB.
+def test_gpt_oss_has_the_bytes_of_its_published_files():
+    small = cap.weight_bytes(cap.load_model("gpt-oss-20b"), cap.Deployment())
+    large = cap.weight_bytes(cap.load_model("gpt-oss-120b"), cap.Deployment())
+
+    assert small == 13_761_264_768
+    assert (round(small / 2**30, 1), round(large / 2**30, 1)) == (12.8, 60.8)
 
 
-def test_shipped_quantized_models_say_so_in_their_own_configuration():
-    folder = Path(__file__).parents[2] / "capacity" / "data" / "models"
-    for name in ("gpt-oss-20b", "deepseek-v3", "kimi-k2"):
-        data = json.loads((folder / f"{name}.json").read_text())
-        found, _ = checkpoint_of(data["config"], name)
+# vLLM 0.11 on eight devices prints 79.739 GiB of weights on each, the rotary table and absorbed matrices with them
+# (public GitHub file, text-index id 54698501030).
+def test_deepseek_v3_in_fp8_has_the_bytes_that_vllm_logs():
+    held = cap.weight_bytes(cap.load_model("deepseek-v3"), cap.Deployment(tensor_parallel=8)) / 2**30
 
-        assert dict(found.parts) == data["checkpoint"]["parts"]
+    assert 0.99 * 79.739 < held <= 79.739
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-oss-20b", "gpt-oss-120b", "deepseek-v3", "deepseek-r1", "kimi-k2", "minimax-m2.5"]
+)
+def test_a_shipped_model_and_its_own_configuration_say_the_same_of_storage(name):
+    data = json.loads((Path(cap.__file__).parent / "data" / "models" / f"{name}.json").read_text())
+
+    assert cap.load_model(name).checkpoint.parts == import_model(data["config"]).checkpoint.parts

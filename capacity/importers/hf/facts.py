@@ -98,6 +98,24 @@ class EmbeddingFacts(Spec):
     projection: str = ""
 
 
+class ModuleNames(Spec):
+    """Names of a layer's matrices in the files of a checkpoint; ``{expert}`` stands for the number of an expert.
+
+    ``whole_query`` takes the place of the first two of ``attention`` in latent attention without a query rank.
+    """
+
+    layers: str = "model.layers"
+    attention: Keys = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+    whole_query: str = "self_attn.q_proj"
+    mlp: Keys = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+    experts: Keys = (
+        "mlp.experts.{expert}.gate_proj",
+        "mlp.experts.{expert}.up_proj",
+        "mlp.experts.{expert}.down_proj",
+    )
+    shared: Keys = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj")
+
+
 class TypeFacts(Spec):
     """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported,
     ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds beside the model."""
@@ -111,6 +129,7 @@ class TypeFacts(Spec):
     feed_forward: FeedForwardFacts = FeedForwardFacts()
     experts: ExpertFacts | None = None
     embedding: EmbeddingFacts = EmbeddingFacts()
+    modules: ModuleNames = ModuleNames()
     only: FrozenMapping[str, tuple[Any, ...]] = FrozenMapping()
     all_ones: tuple[str, ...] = ()
     uncounted: FrozenMapping[str, str] = FrozenMapping()
