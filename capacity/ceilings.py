@@ -53,6 +53,14 @@ def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> C
     return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, cache, figures=tuple(figures))
 
 
+def measured_ceiling_notes(hardware: HardwareSpec) -> tuple[str, ...]:
+    """A warning where the rates that bounds rest on were measured: what the best run reached, another may beat."""
+    measured = hardware.measured_ceilings()
+    if not measured:
+        return ()
+    return (f"{', '.join(measured)} of {hardware.name} were measured: the bound is an attainable time, not a limit",)
+
+
 def _bytes_of_a_token(model: ModelSpec, deploy: Deployment) -> float:
     """Weights that a decode step of one sequence reads. [B]"""
     terms = decoder_terms(model, deploy)

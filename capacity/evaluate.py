@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from capacity.calibrations import calibration_for, measured, unlike_the_fit
-from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, peak_or_refuse
+from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, measured_ceiling_notes, peak_or_refuse
 from capacity.errors import CapacityError, DoesNotFit, unknown_name
 from capacity.estimators import latency, limits, memory, work
 from capacity.estimators.placement import pieces
@@ -231,7 +231,7 @@ def _estimate(case: Case, done: list[work.Work]) -> Estimate:
         high=plain(band.high_s) if band else None,
         attainable=plain(reachable),
         rows=_rows(done, moved, times) if scalar else (),
-        notes=(*notes, *told),
+        notes=(*measured_ceiling_notes(hardware), *notes, *told),
     )
 
 

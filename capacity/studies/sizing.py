@@ -156,7 +156,7 @@ def _evidence(
     found = dict.fromkeys(("weights", "kv cache", "state"), "computed")
     # Limits leave room for activations, which are a schedule of the reference decoder.
     found |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
-    bound = _weakest("computed", *_assumed_among(hardware, datasheet(model, hardware, deploy).figures))
+    bound = _weakest("computed", *_unprinted_among(hardware, datasheet(model, hardware, deploy).figures))
     found["ridge point"] = bound
     measured, fixed_times = _attainable_figures(model, hardware, deploy)
     for name, estimate in (("tpot", tpot), ("ttft", ttft)):
@@ -172,8 +172,9 @@ def _weakest(*kinds: str) -> str:
     return min(kinds, key=WEAKEST_FIRST.index)
 
 
-def _assumed_among(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
-    return [kind for figure in figures if (kind := hardware.evidence(figure)) == "assumed"]
+def _unprinted_among(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
+    """The kinds of those figures that no datasheet states: assumed, or measured."""
+    return [kind for figure in figures if (kind := hardware.evidence(figure)) != "published"]
 
 
 def _attainable_figures(
