@@ -38,7 +38,10 @@ ENGINE = "world"
 
 @dataclass(frozen=True)
 class PhaseTime:
-    """Time of all passes of one phase. ``value_s`` is None without a launch mode. [s], [FLOP], [B]"""
+    """Time of all passes of one phase. ``value_s`` is None without a launch mode. [s], [FLOP], [B]
+
+    ``memory_s`` and ``compute_s`` are how long the bound keeps each of the two busy.
+    """
 
     name: str
     passes: int
@@ -47,6 +50,8 @@ class PhaseTime:
     launches: int
     bound_s: float
     bound_by: str
+    memory_s: float
+    compute_s: float
     launch_mode: str | None = None
     value_s: float | None = None
 
@@ -129,7 +134,7 @@ def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
     if len(estimated) < len(times):
         return Decision(times, bound, None, None, None, "computed")
     value = sum(value for value, _ in estimated)
-    low = sum(value * found.band_low for value, found in estimated)
+    low = max(bound, sum(value * found.band_low for value, found in estimated))
     high = sum(value * found.band_high for value, found in estimated)
     notes = merged_notes(*(_told(found) for _, found in estimated), ceiling_notes(hardware))
     return Decision(times, bound, value, low, high, "calibrated", notes)
@@ -159,6 +164,8 @@ def _time(phase: Phase, hardware: HardwareSpec, deploy: Deployment, mode: str | 
         launches=phase.launches,
         bound_s=float(phase.passes * sum(item.bound_s for item in rows.values())),
         bound_by=f"{name}, {resource}",
+        memory_s=float(phase.passes * sum(item.memory_s for item in rows.values())),
+        compute_s=float(phase.passes * sum(item.compute_s for item in rows.values())),
         launch_mode=mode,
         value_s=value,
     )

@@ -65,7 +65,7 @@ def test_latency_of_twenty_tokens_counts_the_first_once():
 # 7: the encoder is 70 % of 180 ms; cut by 40 % that leaves 129.6 ms, not 110.
 def test_a_shorter_encoder_leaves_129_6_ms():
     assert float(control.after_cut_s(0.180, share=0.7, cut=0.4)) == pytest.approx(0.1296)
-    assert float(control.cut_needed(0.180, share=0.7, wanted_s=0.110)) == pytest.approx(0.556, abs=5e-4)
+    assert float(control.after_cut_s(0.180, share=0.7, cut=0.556)) == pytest.approx(0.110, abs=1e-4)  # to reach 110
     assert float(control.after_cut_s(0.180, share=1.0, cut=0.4)) == pytest.approx(0.108)  # how 110 came about
 
 

@@ -177,30 +177,6 @@ def after_cut_s(total_s: ArrayLike, *, share: ArrayLike, cut: ArrayLike) -> Any:
     return check_time("total_s", total_s) * (1.0 - part * saved)
 
 
-def cut_needed(total_s: ArrayLike, *, share: ArrayLike, wanted_s: ArrayLike) -> Any:
-    """Share of a part that must be saved to bring the total to ``wanted_s``; NaN where even all is too little. [1]
-
-    Parameters
-    ----------
-    total_s : array_like
-        Time before. [s]
-    share : array_like
-        Share of it that the part takes. [1]
-    wanted_s : array_like
-        Time wanted. [s]
-
-    Examples
-    --------
-    >>> round(float(cut_needed(0.180, share=0.7, wanted_s=0.110)), 3)
-    0.556
-    """
-    total, wanted = check_time("total_s", total_s), check_time("wanted_s", wanted_s)
-    part = _share("share", share)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        needed = np.maximum(0.0, (total - wanted) / (total * part))
-    return np.where(wanted >= total, 0.0, np.where(needed <= 1.0, needed, np.nan))
-
-
 def _share(name: str, value: ArrayLike) -> Any:
     share = np.asarray(value, dtype=float)
     if not np.all((share >= 0) & (share <= 1)):
@@ -226,8 +202,8 @@ def action_throughput_per_s(latency_s: ArrayLike, chunk_actions: ArrayLike) -> A
     return check_count("chunk_actions", chunk_actions) / check_time("latency_s", latency_s)
 
 
-def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
-    r"""Actions applied a second when each is decided within its own control period, or late: 1 / max(T, dt).
+def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
+    r"""Time between decisions when each is made within its own control period, or late: max(T, dt). [s]
 
     Parameters
     ----------
@@ -239,20 +215,18 @@ def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> A
     Returns
     -------
     ndarray
-        In the broadcast shape of both. [action/s]
+        In the broadcast shape of both. [s]
 
     Examples
     --------
-    >>> synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist()
-    [10.0, 50.0]
+    >>> synchronous_interval_s([0.1, 0.01], period_s=0.02).tolist()
+    [0.1, 0.02]
     """
-    return 1.0 / np.maximum(check_time("latency_s", latency_s), check_time("period_s", period_s))
+    return np.maximum(check_time("latency_s", latency_s), check_time("period_s", period_s))
 
 
-def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    r"""Actions applied a second when the robot waits for each chunk, then plays s actions of it.
-
-    .. math:: r = \frac{s}{T + s \, dt}
+def chunked_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    r"""Time between decisions when the robot waits for each chunk, then plays s actions of it: T + s dt. [s]
 
     Parameters
     ----------
@@ -262,6 +236,87 @@ def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, 
         Actions played of a chunk, s. [action]
     period_s : array_like
         Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+
+    Examples
+    --------
+    >>> round(float(chunked_interval_s(0.1, executed_actions=10, period_s=0.02)), 3)
+    0.3
+    """
+    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
+    return latency + check_count("executed_actions", executed_actions) * period
+
+
+def asynchronous_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    r"""Time between decisions when the next starts after s actions, or as the last ends: max(s, d) dt. [s]
+
+    Decisions start on a control step, so one takes d = ceil(T / dt) steps.
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    executed_actions : array_like
+        Actions between starts of decisions, s. [action]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+
+    Examples
+    --------
+    >>> asynchronous_interval_s(0.073, executed_actions=[25, 1], period_s=0.02).tolist()
+    [0.5, 0.08]
+    """
+    executed = check_count("executed_actions", executed_actions)
+    return np.maximum(executed, delay_steps(latency_s, period_s)) * check_time("period_s", period_s)
+
+
+def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
+    """Actions applied a second when each is decided within its own control period, or late. [action/s]
+
+    >>> synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist()
+    [10.0, 50.0]
+    """
+    return 1.0 / synchronous_interval_s(latency_s, period_s=period_s)
+
+
+def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    """Actions applied a second when the robot waits for each chunk, then plays s of it: s / (T + s dt). [action/s]
+
+    >>> round(float(chunked_control_per_s(0.1, executed_actions=10, period_s=0.02)), 2)
+    33.33
+    """
+    interval = chunked_interval_s(latency_s, executed_actions=executed_actions, period_s=period_s)
+    return check_count("executed_actions", executed_actions) / interval
+
+
+def asynchronous_control_per_s(
+    latency_s: ArrayLike, *, period_s: ArrayLike, chunk_actions: ArrayLike, executed_actions: ArrayLike
+) -> Any:
+    r"""Actions applied a second when the next chunk is decided while this one plays.
+
+    .. math:: \min\left(\frac{1}{dt}, \frac{\max(0, H - d)}{\max(s, d) \, dt}\right)
+
+    A chunk comes d steps after what it was decided from, with its first d actions past.
+
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision. [s]
+    period_s : array_like
+        Control period, dt. [s]
+    chunk_actions : array_like
+        Actions made by a decision, H. [action]
+    executed_actions : array_like
+        Actions between starts of decisions, s. [action]
 
     Returns
     -------
@@ -270,35 +325,23 @@ def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, 
 
     Examples
     --------
-    >>> round(float(chunked_control_per_s(0.1, executed_actions=10, period_s=0.02)), 2)
-    33.33
+    >>> asynchronous_control_per_s([0.1, 0.6], period_s=0.02, chunk_actions=50, executed_actions=25).round(2).tolist()
+    [50.0, 33.33]
     """
-    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
-    executed = check_count("executed_actions", executed_actions)
-    return executed / (latency + executed * period)
+    executed, made = check_chunk(executed_actions, chunk_actions)
+    useful = np.maximum(made - delay_steps(latency_s, period_s), 0.0)
+    interval = asynchronous_interval_s(latency_s, executed_actions=executed, period_s=period_s)
+    return np.minimum(useful / interval, 1.0 / check_time("period_s", period_s))
 
 
 def stall_share(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    r"""Share of the time in which a robot that waits for each chunk stands still.
+    """Share of the time in which a robot that waits for each chunk stands still: T / (T + s dt). [1]
 
-    .. math:: \frac{T}{T + s \, dt}
-
-    Parameters
-    ----------
-    latency_s : array_like
-        Time of a decision, T. [s]
-    executed_actions : array_like
-        Actions played of a chunk, s. [action]
-    period_s : array_like
-        Control period, dt. [s]
-
-    Examples
-    --------
     >>> float(stall_share(0.1, executed_actions=10, period_s=0.03))
     0.25
     """
-    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
-    return latency / (latency + check_count("executed_actions", executed_actions) * period)
+    interval = chunked_interval_s(latency_s, executed_actions=executed_actions, period_s=period_s)
+    return check_time("latency_s", latency_s) / interval
 
 
 def delay_steps(latency_s: ArrayLike, period_s: ArrayLike) -> Any:
@@ -345,51 +388,19 @@ def asynchronous_keeps_up(
     return delay <= made - np.maximum(executed, delay)
 
 
-def refill_in_time(
-    latency_s: ArrayLike, *, period_s: ArrayLike, chunk_actions: ArrayLike, refill_share: ArrayLike
-) -> Any:
-    """Whether a queue refilled when ``refill_share`` of it is left lasts until the new chunk: share x H >= d.
+def reaction_s(latency_s: ArrayLike, *, interval_s: ArrayLike) -> Any:
+    """Longest time until what is seen changes an action: one decision just misses it, the next one has it. [s]
 
     Parameters
     ----------
     latency_s : array_like
         Time of a decision. [s]
-    period_s : array_like
-        Control period. [s]
-    chunk_actions : array_like
-        Actions made by a decision, H. [action]
-    refill_share : array_like
-        Share of the queue left when the next decision starts. [1]
+    interval_s : array_like
+        Time between starts of decisions. [s]
 
     Examples
     --------
-    >>> bool(refill_in_time(0.3, period_s=0.02, chunk_actions=50, refill_share=0.3))
-    True
-    """
-    share = np.asarray(refill_share, dtype=float)
-    if not np.all((share > 0) & (share <= 1)):
-        raise CapacityError(f"refill_share lies between 0 and 1, got {refill_share!r}")
-    return np.floor(share * check_count("chunk_actions", chunk_actions)) >= delay_steps(latency_s, period_s)
-
-
-def reaction_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    """Longest time until what is seen changes an action: one decision just misses it, the next has it. [s]
-
-    .. math:: T + s dt
-
-    Parameters
-    ----------
-    latency_s : array_like
-        Time of a decision, T. [s]
-    executed_actions : array_like
-        Actions between starts of decisions, s. [action]
-    period_s : array_like
-        Control period, dt. [s]
-
-    Examples
-    --------
-    >>> round(float(reaction_s(0.073, executed_actions=25, period_s=0.02)), 3)
+    >>> round(float(reaction_s(0.073, interval_s=0.5)), 3)
     0.573
     """
-    latency, period = check_time("latency_s", latency_s), check_time("period_s", period_s)
-    return latency + check_count("executed_actions", executed_actions) * period
+    return check_time("latency_s", latency_s) + check_time("interval_s", interval_s)

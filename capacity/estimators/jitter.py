@@ -80,33 +80,3 @@ def _normal_quantile(percentile: ArrayLike) -> Any:
     if not np.all((wanted > 0) & (wanted < 100)):
         raise CapacityError(f"percentile lies between 0 and 100, both excluded, got {percentile!r}")
     return np.vectorize(lambda q: _NORMAL.inv_cdf(float(q) / 100.0), otypes=[float])(wanted)
-
-
-def measured_percentile_s(samples_s: ArrayLike, percentile: float) -> float:
-    """A percentile of measured latencies, as one that occurred (nearest rank). [s]
-
-    Parameters
-    ----------
-    samples_s : array_like
-        Measured latencies. [s]
-    percentile : float
-        Between 0 and 100. [%]
-
-    Raises
-    ------
-    CapacityError
-        If there are too few samples to reach into the tail that is asked for.
-
-    Examples
-    --------
-    >>> measured_percentile_s([0.05, 0.04, 0.09, 0.05], 75)
-    0.05
-    """
-    samples = check_time("samples_s", samples_s).ravel()
-    _normal_quantile(percentile)
-    if samples.size * (1.0 - percentile / 100.0) < 1.0 - _EXACT:
-        raise CapacityError(
-            f"{samples.size} samples do not reach the {percentile:g}th percentile; "
-            f"it needs at least {int(np.ceil(1.0 / (1.0 - percentile / 100.0)))}"
-        )
-    return float(np.percentile(samples, percentile, method="inverted_cdf"))

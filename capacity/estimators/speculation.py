@@ -175,40 +175,6 @@ def speedup(acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: Array
     return expected_tokens(acceptance, draft_tokens) / (cost + _check_cost("verify_cost", verify_cost, 1.0))
 
 
-def break_even_batch(
-    acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, ridge_batch: ArrayLike
-) -> Any:
-    r"""Batch above which speculation is slower than plain decoding; 0 where it never wins.
-
-    .. math:: B = B^* \frac{E - g c}{g + 1}
-
-    Parameters
-    ----------
-    acceptance : array_like
-        Probability that one drafted token is accepted. [1]
-    draft_tokens : array_like
-        Tokens drafted a step, g. [token]
-    draft_cost : array_like
-        Time to draft one token, in plain steps, c. [1]
-    ridge_batch : array_like
-        Batch at which arithmetic takes as long as reading the weights, B*. [sequence]
-
-    Returns
-    -------
-    ndarray
-        In the broadcast shape of all; not rounded. [sequence]
-
-    Examples
-    --------
-    >>> round(float(break_even_batch(0.8, 5, draft_cost=0.05, ridge_batch=156)), 1)
-    89.4
-    """
-    gain = expected_tokens(acceptance, draft_tokens)
-    gain = gain - _check_cost("draft_cost", draft_cost, 0.0) * np.asarray(draft_tokens, dtype=float)
-    share = gain / (np.asarray(draft_tokens, dtype=float) + 1.0)
-    return np.where(gain > 1.0, np.asarray(ridge_batch, dtype=float) * share, 0.0)
-
-
 def acceptance_needed(
     wanted_speedup: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
 ) -> Any:

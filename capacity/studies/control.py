@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from capacity import evaluate
 from capacity.errors import CapacityError
 from capacity.estimators import clients, speculation
 from capacity.estimators import control as cycle
 from capacity.estimators.passes import stage_pass
-from capacity.estimators.phases import Phase, phases
-from capacity.evaluate_world import Decision, decide, held_bytes
+from capacity.estimators.phases import Phase, mean_cached_tokens, phases
+from capacity.evaluate_world import Decision, decide, held_bytes, usable_bytes
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
@@ -19,17 +18,22 @@ from capacity.studies.control_plan import (
     Change,
     ControlPlan,
     Judged,
+    Refused,
     Schedule,
     Timing,
     cheapest,
     check_timing,
     control_rate,
+    interval_s,
     judge,
     shares,
 )
 from capacity.units import number_format
 
 LARGEST_BATCH = 64
+# Assumed 99th percentile of a decision over its median. The benchmarks in VinRobotics/vla.cpp's README have p90 over
+# p50 of 1.02 to 1.09, which is 1.04 to 1.17 at p99 where times are log-normal.
+ASSUMED_P99_OVER_P50 = 1.1
 COST_RANKS = {"schedule": 0, "format": 1, "steps": 2, "speculation": 3, "chunk": 4, "encoder": 5, "part": 6}
 
 
@@ -50,7 +54,7 @@ class _Case:
     hardware: HardwareSpec
     deploy: Deployment
     launch_mode: str | None
-    taken_bytes: int
+    taken_bytes: float
     robots: int
 
     def decision(self, batch: int) -> Decision:
@@ -62,7 +66,7 @@ class _Case:
 
     @property
     def usable_bytes(self) -> int:
-        return evaluate.usable_bytes(self.hardware, self.deploy) - self.taken_bytes
+        return usable_bytes(self.hardware, self.deploy, self.taken_bytes)
 
     def fits(self, batch: int) -> bool:
         return self.needed_bytes(batch) <= self.usable_bytes
@@ -82,7 +86,7 @@ def control(
     launch_mode: str | None = "graph",
     percentile: float = 99.0,
     p99_over_p50: float | None = None,
-    taken_bytes: int = 0,
+    taken_bytes: float = 0,
     power_mode: str | None = None,
     robots: int = 1,
     draft: Speculation | None = None,
@@ -105,13 +109,13 @@ def control(
         ``synchronous`` (an action a decision), ``chunked`` (the robot waits for each chunk) or ``asynchronous``
         (it plays one while the next is made); synchronous for a chunk of one, else asynchronous.
     executed_actions : int
-        Actions played of each chunk; half of it by default. [action]
+        Actions played of each chunk; by default one if synchronous, all if chunked, half if asynchronous. [action]
     launch_mode : str or None
         ``eager``, ``compiled``, ``graph``, ``tuned``; None judges the bound alone.
     percentile : float
         Share of decisions that must be in time. [%]
     p99_over_p50 : float
-        Jitter of a decision, measured; 1.1 is assumed without it. [1]
+        Jitter of a decision, measured; `ASSUMED_P99_OVER_P50` without it. [1]
     taken_bytes : int
         Device memory that other programs hold. [B]
     power_mode : str
@@ -120,7 +124,7 @@ def control(
         Robots that are decided for in one batch. [robot]
     draft, chunks, encoders, parts, formats
         Changes to try: a speculative draft, other chunk lengths (played asynchronously by halves), the same policy
-        with other encoders, other parts, weight formats.
+        with other encoders, other parts, weight formats. One that has no answer is listed as refused.
 
     Raises
     ------
@@ -129,9 +133,7 @@ def control(
     """
     part = hardware.in_power_mode(power_mode) if power_mode is not None else hardware
     chosen = deploy or Deployment()
-    cycle.check_count("robots", robots)
-    if taken_bytes < 0:
-        raise CapacityError(f"taken_bytes must not be negative, got {taken_bytes}")
+    robots = cycle.one_count("robots", robots)
     timing, assumed = _timing(
         world, period_s, sensing_s, preprocessing_s, network_s, schedule, executed_actions, percentile, p99_over_p50
     )
@@ -140,8 +142,8 @@ def control(
         assumed.append(_power_told(hardware, power_mode))
     decision = case.decision(robots)
     judged = judge(decision.best_s, timing, fits=case.fits(robots))
-    changes = tuple(_changes(case, timing, judged, decision, draft, chunks, encoders, parts, formats))
-    return _plan(case, timing, decision, judged, changes, assumed)
+    tried = tuple(_changes(case, timing, judged, decision, draft, chunks, encoders, parts, formats))
+    return _plan(case, timing, decision, judged, tried, assumed)
 
 
 def _power_told(hardware: HardwareSpec, name: str) -> str:
@@ -168,11 +170,11 @@ def _timing(
         schedule = "synchronous" if made == 1 else "asynchronous"
         assumed.append(f"schedule = {schedule}")
     if executed_actions is None:
-        executed_actions = made if schedule == "chunked" else max(1, made // 2)
+        executed_actions = {"synchronous": 1, "chunked": made}.get(str(schedule), max(1, made // 2))
         assumed.append(f"executed_actions = {executed_actions}")
     if p99_over_p50 is None:
-        p99_over_p50 = 1.1
-        assumed.append("p99_over_p50 = 1.1 (jitter not measured)")
+        p99_over_p50 = ASSUMED_P99_OVER_P50
+        assumed.append(f"p99_over_p50 = {p99_over_p50:g} (jitter not measured)")
     given = (period_s, sensing_s, preprocessing_s, network_s)
     timing = Timing(*given, schedule, made, executed_actions, percentile, p99_over_p50)  # type: ignore[arg-type]
     return check_timing(timing), assumed
@@ -183,16 +185,17 @@ def _plan(
     timing: Timing,
     decision: Decision,
     judged: Judged,
-    changes: tuple[Change, ...],
+    tried: tuple[Change | Refused, ...],
     assumed: list[str],
 ) -> ControlPlan:
     parts = shares(decision, timing)
     first = next(iter(parts))
     phase = decision.phase(first)
     binds = f"{first}, {parts[first]:.0%} of the cycle" + (f" ({phase.bound_by})" if phase else "")
-    latency = judged.latency_s
-    interval = timing.executed_actions * timing.period_s
+    latency, interval = judged.latency_s, interval_s(judged.latency_s, timing)
     moves = {"executed_actions": timing.executed_actions, "period_s": timing.period_s}
+    asked_s = timing.executed_actions * timing.period_s
+    changes = tuple(item for item in tried if isinstance(item, Change))
     if case.launch_mode is not None:
         assumed.append(f"launch_mode = {case.launch_mode}")
     return ControlPlan(
@@ -207,43 +210,37 @@ def _plan(
         action_throughput_per_s=float(cycle.action_throughput_per_s(latency, timing.chunk_actions)),
         control_per_s=control_rate(latency, timing),
         stall_share=float(cycle.stall_share(latency, **moves)) if timing.schedule == "chunked" else 0.0,
-        overlapped_interval_s=_overlapped_s(case, decision),
+        overlapped_interval_s=_overlapped_s(decision),
         delay_steps=int(cycle.delay_steps(latency, timing.period_s)),
-        reaction_s=float(cycle.reaction_s(latency, **moves)),
-        robots_unbatched=int(clients.robots_unbatched(decision.best_s / case.robots, replan_interval_s=interval)),
-        robots_batched=_batched(case, timing, interval),
+        reaction_s=float(cycle.reaction_s(latency, interval_s=interval)),
+        robots_unbatched=int(clients.robots_unbatched(case.decision(1).best_s, replan_interval_s=asked_s)),
+        robots_batched=_batched(case, timing, asked_s),
         needed_bytes=case.needed_bytes(case.robots),
         usable_bytes=case.usable_bytes,
         changes=changes,
+        refused=tuple(item for item in tried if isinstance(item, Refused)),
         cheapest=None if judged.met and judged.fits else cheapest(changes),
         assumed=tuple(assumed),
         notes=(*case.world.notes, *(f"assumed: {name}" for name in case.world.assumed)),
     )
 
 
-def _overlapped_s(case: _Case, decision: Decision) -> float:
-    """Least time between decisions when the next encode runs beside this decode: a bound. [s]"""
-    encode = decision.phase("encode")
-    rest = [phase for phase in decision.phases if phase.name != "encode"]
-    return float(
-        clients.overlapped_s(
-            encode.flop if encode else 0.0,
-            encode.moved_bytes if encode else 0.0,
-            sum(phase.flop for phase in rest),
-            sum(phase.moved_bytes for phase in rest),
-            flop_per_s=case.hardware.peak(case.deploy.activations) or float("inf"),
-            bytes_per_s=case.hardware.memory.bytes_per_s,
-        )
-    )
+def _overlapped_s(decision: Decision) -> float:
+    """Least time between decisions whose phases run side by side: neither memory nor arithmetic is used twice. [s]"""
+    return max(sum(phase.memory_s for phase in decision.phases), sum(phase.compute_s for phase in decision.phases))
 
 
-def _batched(case: _Case, timing: Timing, interval_s: float) -> int:
-    """Most robots in one batch, in powers of two: in memory, and in time even for one that just missed a batch."""
+def _batched(case: _Case, timing: Timing, asked_s: float) -> int:
+    """Most robots in one batch, in powers of two: in memory, and in time even for one that just missed a batch.
+
+    A batch must be done before its robots ask again, and a robot that just missed one waits for it and then for its
+    own; one robot alone waits for nobody.
+    """
     best, batch = 0, 1
     while batch <= LARGEST_BATCH and case.fits(batch):
         busy = case.decision(batch).best_s
         waits = 1 if batch == 1 else 2
-        if busy > interval_s or not judge(waits * busy, timing, fits=True).met:
+        if busy > asked_s or not judge(waits * busy, timing, fits=True).met:
             break
         best, batch = batch, 2 * batch
     return best
@@ -259,7 +256,7 @@ def _changes(
     encoders: Sequence[WorldModelSpec],
     parts: Sequence[HardwareSpec],
     formats: Sequence[str],
-) -> Iterator[Change]:
+) -> Iterator[Change | Refused]:
     yield from _schedules(case, timing, now, decision)
     for name in formats:
         if (deploy := _in_format(case, name)) is not None:
@@ -304,14 +301,17 @@ def _in_format(case: _Case, name: str) -> Deployment | None:
     return case.deploy.replace(weights=name, activations=name if native else case.deploy.activations)
 
 
-def _tried(kind: str, what: str, other: _Case, timing: Timing, now: Judged) -> Change:
+def _tried(kind: str, what: str, other: _Case, timing: Timing, now: Judged) -> Change | Refused:
     """Another case in full; its effect is the difference of the two."""
     timing = replace(
         timing,
         chunk_actions=other.world.head.chunk_actions,
         executed_actions=min(timing.executed_actions, other.world.head.chunk_actions),
     )
-    after = judge(other.decision(other.robots).best_s, timing, fits=other.fits(other.robots))
+    try:
+        after = judge(other.decision(other.robots).best_s, timing, fits=other.fits(other.robots))
+    except CapacityError as error:
+        return Refused(kind, what, str(error))
     return _change(kind, what, now, after, other)
 
 
@@ -333,14 +333,16 @@ def _speculated(case: _Case, timing: Timing, now: Judged, decision: Decision, dr
     world, decode = case.world, decision.phase("decode")
     if decode is None or world.core is None:
         raise CapacityError(f"{world.name} decodes no tokens one at a time: there is nothing to speculate on")
+    drafted = cycle.one_count("draft.tokens", draft.tokens)
+    acceptance = cycle.one_time("draft.acceptance", draft.acceptance, zero=True)
     wide = stage_pass(
         world.model,
         case.deploy,
         world.core,
         sequences=case.robots,
-        queries=draft.tokens + 1,
-        cached_keys=world.prompt_tokens + world.answer_tokens / 2,
-        head_tokens=draft.tokens + 1,
+        queries=drafted + 1,
+        cached_keys=mean_cached_tokens(world.prompt_tokens, decode.passes),
+        head_tokens=drafted + 1,
         causal=True,
     )
     layers = world.stage(world.core).layer_count
@@ -350,12 +352,12 @@ def _speculated(case: _Case, timing: Timing, now: Judged, decision: Decision, dr
     gain = float(
         speculation.answer_speedup(
             decode.passes,
-            draft.acceptance,
-            draft.tokens,
-            draft_cost=draft.draft_cost,
+            acceptance,
+            drafted,
+            draft_cost=cycle.one_time("draft.draft_cost", draft.draft_cost, zero=True),
             verify_cost=max(1.0, verify.best_s / step),
         )
     )
     after = judge(decision.best_s - before + before / gain, timing, fits=now.fits)
-    what = f"speculation, {draft.tokens} tokens at acceptance {draft.acceptance:g}"
+    what = f"speculation, {drafted} tokens at acceptance {acceptance:g}"
     return _change("speculation", what, now, after, case)

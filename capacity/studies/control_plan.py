@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from capacity.errors import CapacityError
@@ -71,6 +71,15 @@ class Change:
     needed_bytes: int
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A change that was asked about and has no answer, and why."""
+
+    kind: str
+    what: str
+    reason: str
+
+
 @dataclass(frozen=True, repr=False)
 class ControlPlan(Result):
     """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]"""
@@ -90,10 +99,11 @@ class ControlPlan(Result):
     delay_steps: int
     reaction_s: float
     robots_unbatched: int
-    robots_batched: int | None
+    robots_batched: int
     needed_bytes: int
     usable_bytes: int
     changes: tuple[Change, ...]
+    refused: tuple[Refused, ...]
     cheapest: Change | None
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
@@ -123,12 +133,13 @@ class ControlPlan(Result):
             ("control rate", f"{self.control_per_s:,.2f} actions applied a second"),
             ("reaction time", format_seconds(self.reaction_s)),
             ("overlap", f"{format_seconds(self.overlapped_interval_s)} between decisions at best (bound)"),
-            ("robots a device", f"{self.robots_unbatched:,} without batching"),
+            ("robots a device", f"{self.robots_unbatched:,} without batching, {self.robots_batched:,} in batches"),
             ("memory", f"{format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"),
         ]
         if not judged.fits:
             rows.insert(3, ("memory", "does not fit"))
         rows += [("change", _change_text(change)) for change in self.changes]
+        rows += [("change", f"{change.what}: no answer, {change.reason}") for change in self.refused]
         rows.append(("cheapest change", self._cheapest_text()))
         return rows + [("assumed", text) for text in self.assumed] + [("note", note) for note in self.notes]
 
@@ -140,25 +151,38 @@ class ControlPlan(Result):
 
 def _change_text(change: Change) -> str:
     verdict = "met" if change.met else "still missed"
-    return f"{change.what}: saves {format_seconds(abs(change.saved_s))}, {verdict}"
+    effect = "saves" if change.saved_s >= 0 else "costs"
+    return f"{change.what}: {effect} {format_seconds(abs(change.saved_s))}, {verdict}"
 
 
 def check_timing(timing: Timing) -> Timing:
-    """The same timing, or an error that names the first thing wrong with it.
+    """The same timing as plain numbers, or an error that names the first thing wrong with it.
 
     Raises
     ------
     CapacityError
-        For a missing, negative or unknown value, or more actions executed than made.
+        For a missing, negative or unknown value, more actions executed than made, or more than one where each
+        action is decided anew.
     """
-    cycle.check_time("period_s", timing.period_s)
-    for name in ("sensing_s", "preprocessing_s", "network_s"):
-        cycle.check_time(name, getattr(timing, name), zero=True)
+    fixed = ("sensing_s", "preprocessing_s", "network_s")
+    checked = replace(
+        timing,
+        period_s=cycle.one_time("period_s", timing.period_s),
+        **{name: cycle.one_time(name, getattr(timing, name), zero=True) for name in fixed},
+        executed_actions=cycle.one_count("executed_actions", timing.executed_actions),
+        percentile=cycle.one_time("percentile", timing.percentile),
+        p99_over_p50=cycle.one_time("p99_over_p50", timing.p99_over_p50),
+    )
     if timing.schedule not in SCHEDULES:
         raise CapacityError(f"schedule must be one of {', '.join(SCHEDULES)}, got {timing.schedule!r}")
-    cycle.check_chunk(timing.executed_actions, timing.chunk_actions)
-    jitter.percentile_latency_s(1.0, p99_over_p50=timing.p99_over_p50, percentile=timing.percentile)
-    return timing
+    cycle.check_chunk(checked.executed_actions, timing.chunk_actions)
+    if timing.schedule == "synchronous" and checked.executed_actions != 1:
+        raise CapacityError(
+            "executed_actions must be 1 under a synchronous schedule, which decides each action anew, got "
+            f"{checked.executed_actions}; chunked and asynchronous play more"
+        )
+    jitter.percentile_latency_s(1.0, p99_over_p50=checked.p99_over_p50, percentile=checked.percentile)
+    return checked
 
 
 def limit_s(timing: Timing) -> float:
@@ -214,23 +238,24 @@ def shares(decision: Decision, timing: Timing) -> dict[str, float]:
     return {name: time / total for name, time in ordered if time > 0}
 
 
+def interval_s(latency_s: float, timing: Timing) -> float:
+    """Time between starts of decisions under the schedule. [s]"""
+    moves = {"executed_actions": timing.executed_actions, "period_s": timing.period_s}
+    if timing.schedule == "synchronous":
+        return float(cycle.synchronous_interval_s(latency_s, period_s=timing.period_s))
+    if timing.schedule == "chunked":
+        return float(cycle.chunked_interval_s(latency_s, **moves))
+    return float(cycle.asynchronous_interval_s(latency_s, **moves))
+
+
 def control_rate(latency_s: float, timing: Timing) -> float:
     """Actions applied a second under the schedule. [action/s]"""
+    moves = {"executed_actions": timing.executed_actions, "period_s": timing.period_s}
     if timing.schedule == "synchronous":
         return float(cycle.synchronous_control_per_s(latency_s, period_s=timing.period_s))
     if timing.schedule == "chunked":
-        return float(
-            cycle.chunked_control_per_s(latency_s, executed_actions=timing.executed_actions, period_s=timing.period_s)
-        )
-    steady = bool(
-        cycle.asynchronous_keeps_up(
-            latency_s,
-            period_s=timing.period_s,
-            chunk_actions=timing.chunk_actions,
-            executed_actions=timing.executed_actions,
-        )
-    )
-    return 1.0 / timing.period_s if steady else timing.chunk_actions / (2 * latency_s)
+        return float(cycle.chunked_control_per_s(latency_s, **moves))
+    return float(cycle.asynchronous_control_per_s(latency_s, chunk_actions=timing.chunk_actions, **moves))
 
 
 def cheapest(changes: Iterable[Change]) -> Change | None:

@@ -8,49 +8,13 @@ from capacity.estimators import clients as k
 from capacity.estimators import kv_tools
 
 
-def test_clients_without_batching_wait_for_each_other():
-    # GR00T N1.7 on an A30, vllm-omni #6567: 152.3 ms for one client, 1164.5 ms for eight (published mean).
-    told = float(k.closed_loop_latency_s(8, decision_s=0.1523, think_s=0.0))
-
-    assert told == pytest.approx(1.1645, rel=0.05)
-    assert float(k.robots_unbatched(0.1523, replan_interval_s=1.0)) == 6  # 6.56 to 6.77 requests/s, whatever n
-
-
-def test_think_time_hides_waiting_until_the_device_is_full():
-    assert k.closed_loop_latency_s([1, 3, 10], decision_s=0.1, think_s=0.3).tolist() == pytest.approx([0.1, 0.1, 0.7])
-
-
-def test_two_systems_on_one_device_reproduce_vla_perf_table_9():
-    # arXiv:2602.18397 table 9, Jetson Thor: 32.3 ms and 20.3 ms; planner capped at 5 and 10 a second.
-    assert k.fast_system_per_s(0.0323, 0.0203, slow_per_s=[5, 10]).round(1).tolist() == [27.8, 24.7]
+# GR00T N1.7 on an A30, vllm-omni #6567: 152.3 ms a decision and 6.56 to 6.77 decisions a second, however many ask.
+def test_robots_without_batching_are_those_that_one_device_serves_in_turn():
+    assert float(k.robots_unbatched(0.1523, replan_interval_s=1.0)) == 6
 
 
 def test_robots_without_batching_are_whole():
     assert k.robots_unbatched([0.073, 0.1, 0.6], replan_interval_s=0.5).tolist() == [6.0, 5.0, 0.0]
-
-
-def test_batched_robots_wait_for_the_batch_before_theirs():
-    times = [0.05, 0.06, 0.07, 0.08, 0.12]
-
-    assert k.robots_batched(times, replan_interval_s=0.1, max_latency_s=1.0) == 4
-    assert k.robots_batched(times, replan_interval_s=0.1, max_latency_s=0.13) == 2
-    assert k.robots_batched(times, replan_interval_s=0.04, max_latency_s=1.0) == 0
-
-
-def test_overlap_gains_only_where_one_part_computes_and_the_other_reads():
-    chip = {"flop_per_s": 1e14, "bytes_per_s": 1e12}
-    encode_alone, decode_alone = 0.02, 0.015  # 2e12 FLOP over 1e14; 15e9 B over 1e12
-
-    mixed = float(k.overlapped_s(2e12, 1e9, 1e11, 15e9, **chip))
-    assert max(encode_alone, decode_alone) <= mixed < encode_alone + decode_alone
-    same = float(k.overlapped_s(0, 15e9, 0, 15e9, **chip))
-    assert same == pytest.approx(0.030)
-
-
-def test_pipeline_on_two_devices_hides_the_shorter_part():
-    latency, interval = k.pipeline_s(0.02, 0.05)
-
-    assert (float(latency), float(interval)) == (pytest.approx(0.07), 0.05)
 
 
 def test_sessions_of_a_growing_cache():
@@ -87,8 +51,6 @@ def test_window_with_sinks_stops_the_growth():
 
 
 def test_nonsense_is_refused():
-    with pytest.raises(CapacityError, match="cannot run"):
-        k.fast_system_per_s(0.03, 0.2, slow_per_s=10)
     with pytest.raises(CapacityError, match="without growth"):
         k.seconds_until_full(1e9, sessions=1, bytes_per_s=0)
     with pytest.raises(CapacityError, match="does not fit"):

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from capacity.catalog_world import load_world_model
-from capacity.errors import CapacityError
-from capacity.estimators.encoders import encoder_pass, tabulated_flop, tabulated_networks, vision_activation_bytes
+from capacity.estimators.encoders import encoder_pass
 from capacity.estimators.memory import parameter_count
 from capacity.importers.world import import_world_model
 from capacity.specs.deployment import Deployment
@@ -83,29 +82,6 @@ def test_arithmetic_grows_with_images_and_weights_do_not():
 
     assert sum(i.flop for i in eight) == 8 * sum(i.flop for i in one)
     assert sum(i.weight_bytes for i in eight) == sum(i.weight_bytes for i in one)
-
-
-# pi0: 768 tokens of three views x (2 x 1152 + 4304) x 2 bytes = 10.2 MB.
-def test_activation_peak_of_three_views():
-    world = load_world_model("pi0")
-
-    assert vision_activation_bytes(world, world.encoders[0], images=3) == 768 * (2304 + 4304) * 2
-
-
-# Counted over timm's models by the same counter.
-@pytest.mark.parametrize(("name", "gflop"), [("resnet-18", 3.63), ("resnet-50", 8.18), ("convnext-b", 30.7)])
-def test_tabulated_networks_scale_with_pixels(name, gflop):
-    px = tabulated_networks()[name].px
-
-    assert tabulated_flop(name, height_px=px, width_px=px) / 1e9 == pytest.approx(gflop)
-    assert tabulated_flop(name, height_px=2 * px, width_px=px) / 1e9 == pytest.approx(2 * gflop)
-
-
-def test_unknown_tabulated_network_is_refused():
-    with pytest.raises(CapacityError, match="unknown tabulated network 'resnet-51'; nearest: resnet-50"):
-        tabulated_flop("resnet-51", height_px=224, width_px=224)
-    with pytest.raises(CapacityError, match="at least 1 px a side, got 0x224"):
-        tabulated_flop("resnet-50", height_px=0, width_px=224)
 
 
 def test_an_encoder_of_tabulated_arithmetic_is_charged_that():

@@ -109,7 +109,7 @@ def test_offloaded_stages_and_tables_leave_the_device():
     assert before["weights: core"] - after["weights: core"] == 2 * 32_064 * 4_096
 
 
-# One pass over 64 prompts of 281 tokens; at the end of a layer a token holds 4 x 4,096 + 4 x 11,008 elements of 2 bytes.
+# One pass over 64 prompts of 281 tokens; at the end of a layer a token holds 4 x 4,096 + 4 x 11,008 elements, bf16.
 def test_the_activations_of_a_batch_are_those_of_all_its_prompts():
     world = load_world_model("openvla-7b")
 

@@ -34,27 +34,21 @@ def test_acceptance_is_nan_where_no_acceptance_is_enough_and_zero_where_none_is_
     assert found[1] == 0.0
 
 
-# Five drafted tokens of cost 0.05 lose on this ridge from 89, 56 and 115 (as a survey printed them, rounded).
+# Five drafted tokens of cost 0.05 lose on this ridge from 89, 56 and 115 (as a survey printed them, rounded); at 60 %
+# of the arithmetic from 60 % of that.
 @pytest.mark.parametrize(("acceptance", "published"), [(0.8, 89), (0.6, 56), (0.9, 115)])
-def test_break_even_batch_is_where_the_speedup_crosses_one(acceptance, published):
+@pytest.mark.parametrize("attained", [1.0, 0.6])
+def test_speculation_loses_from_the_published_batch_on(acceptance, published, attained):
     batch = np.arange(1, 400)
-    cost = s.verify_cost(batch, 5, ridge_batch=A100_RIDGE_BATCH)
+    cost = s.verify_cost(batch, 5, ridge_batch=attained * A100_RIDGE_BATCH)
     gains = s.speedup(acceptance, 5, draft_cost=0.05, verify_cost=cost)
-    first_losing = int(batch[np.argmax(gains < 1)])
-    found = float(s.break_even_batch(acceptance, 5, draft_cost=0.05, ridge_batch=A100_RIDGE_BATCH))
 
-    assert first_losing == int(found) + 1
-    assert found == pytest.approx(published, abs=0.6)
-
-
-def test_lower_attained_flop_moves_the_break_even_down_in_proportion():
-    found = s.break_even_batch(0.8, 5, draft_cost=0.05, ridge_batch=A100_RIDGE_BATCH * np.array([1.0, 0.6]))
-
-    assert found[1] / found[0] == pytest.approx(0.6)
+    assert batch[np.argmax(gains < 1)] == pytest.approx(attained * published, abs=1.6)
+    assert np.all(gains[batch > attained * published + 2] < 1)
 
 
 def test_a_draft_that_costs_more_than_it_brings_never_wins():
-    assert float(s.break_even_batch(0.1, 5, draft_cost=0.1, ridge_batch=A100_RIDGE_BATCH)) == 0.0
+    assert float(s.speedup(0.1, 5, draft_cost=0.1, verify_cost=1)) < 1
 
 
 @pytest.mark.parametrize(("acceptance", "tokens"), [(0.8, 7), (0.5, 7), (0.9, 20), (0.7, 1)])

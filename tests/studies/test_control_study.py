@@ -7,12 +7,15 @@ import json
 import pytest
 
 from capacity.catalog import load_hardware
-from capacity.catalog_world import load_world_model
+from capacity.catalog_world import load_world_model, world_model_ids
 from capacity.errors import CapacityError
+from capacity.estimators.phases import phases
+from capacity.evaluate_world import decide
 from capacity.specs.deployment import Deployment
 from capacity.studies.control import Speculation, control
 
 NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
+BF16 = Deployment(weights="bf16")
 RTX_4090 = "nvidia-rtx-4090-24gb"
 ORIN = "nvidia-jetson-agx-orin-64gb"
 
@@ -36,7 +39,8 @@ def test_four_rates_of_one_decision_have_their_own_names():
     assert found.replan_per_s == pytest.approx(1 / latency)
     assert found.action_throughput_per_s == pytest.approx(50 / latency)
     assert found.control_per_s == pytest.approx(50 / (latency + 1.0))
-    assert found.reaction_s == pytest.approx(latency + 1.0)
+    # What happens as a decision starts waits for it, for 50 actions of 20 ms, and for the next decision.
+    assert found.reaction_s == pytest.approx(2 * latency + 1.0)
 
 
 def test_times_outside_the_model_add_to_the_latency():
@@ -125,11 +129,86 @@ def test_a_power_mode_that_nobody_described_says_so():
         plan(part=ORIN, power_mode="31W")
 
 
-def test_robots_without_batching_are_whole_decisions_in_a_replan_interval():
-    found = plan(schedule="asynchronous", executed_actions=25)
+def test_robots_without_batching_do_not_depend_on_how_many_share_a_batch():
+    settings = {"part": "nvidia-h100-sxm5-80gb", "period_s": 1.0, "launch_mode": "graph"}
+    one, eight = (plan("openvla-7b", robots=robots, **settings) for robots in (1, 8))
+    alone = one.decision.best_s
 
-    assert found.robots_unbatched == int(0.5 / found.decision.best_s)
-    assert found.robots_batched >= 1
+    assert eight.decision.best_s > alone
+    assert one.robots_unbatched == eight.robots_unbatched
+    assert one.robots_unbatched * alone <= 1.0 < (one.robots_unbatched + 1) * alone
+
+
+def test_robots_in_a_batch_may_have_to_wait_for_the_batch_before_theirs():
+    settings = {"part": "nvidia-h100-sxm5-80gb", "schedule": "asynchronous", "executed_actions": 4, "formats": ()}
+    found = plan("openvla-oft", period_s=0.05, **settings)
+    most, limit = found.robots_batched, 4 * 0.05  # eight actions, four of them left as a decision starts
+    within, beyond = (
+        plan("openvla-oft", period_s=0.05, robots=robots, **settings).decision.best_s for robots in (most, 2 * most)
+    )
+
+    assert most > 1
+    assert 2 * within <= limit < 2 * beyond
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "chunked", "asynchronous"])
+def test_executed_actions_follow_from_the_schedule(schedule):
+    found = plan("openvla-oft", schedule=schedule)
+
+    assert found.timing.executed_actions == {"synchronous": 1, "chunked": 8, "asynchronous": 4}[schedule]
+
+
+def test_more_than_one_action_of_a_synchronous_decision_is_refused():
+    with pytest.raises(
+        CapacityError, match=r"must be 1 under a synchronous schedule.* got 4; chunked and asynchronous"
+    ):
+        plan("openvla-oft", schedule="synchronous", executed_actions=4)
+
+
+# 50 actions, 48 of them played before the next decision starts: the queue is empty while that one is made.
+def test_a_queue_that_runs_dry_applies_fewer_actions_than_the_controller_asks_for():
+    found = plan(schedule="asynchronous", executed_actions=48, launch_mode="graph")
+    past = found.delay_steps  # actions of a new chunk whose time is over as it comes
+
+    assert past > 2
+    assert found.control_per_s == pytest.approx((50 - past) / (48 * 0.02))
+
+
+def test_a_change_that_loses_says_what_it_costs():
+    draft = Speculation(tokens=5, acceptance=0.0, draft_cost=0.05)
+    found = plan("openvla-7b", draft=draft, formats=())
+    change = next(item for item in found.changes if item.kind == "speculation")
+
+    assert change.saved_s < 0
+    assert "speculation, 5 tokens at acceptance 0: costs " in str(found)
+
+
+def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
+    parts = [load_hardware(name) for name in ("nvidia-v100-sxm2-32gb", "nvidia-h100-sxm5-80gb")]
+    found = plan("openvla-7b", parts=parts, formats=())
+
+    assert [item.what for item in found.changes if item.kind == "part"] == ["NVIDIA H100 SXM5 80GB"]
+    assert [item.what for item in found.refused] == ["NVIDIA V100 SXM2 32GB"]
+    assert "bf16" in found.refused[0].reason
+    assert "no answer" in str(found)
+
+
+@pytest.mark.parametrize("part", [RTX_4090, ORIN])
+def test_a_band_begins_at_the_bound_or_above(part):
+    hardware = load_hardware(part)
+    for name in world_model_ids():
+        found = phases(load_world_model(name), BF16, batch=1)
+        for mode in ("eager", "compiled", "graph", "tuned"):
+            decision = decide(found, hardware, BF16, launch_mode=mode)
+            assert decision.bound_s <= decision.low_s <= decision.value_s <= decision.high_s, (name, mode)
+
+
+# The smallest keeps its weights in the last-level cache, others are bound by memory, by arithmetic, or by both.
+@pytest.mark.parametrize("name", ["dreamerv3-1m", "openvla-7b", "pi0", "mineworld-300m"])
+def test_decisions_side_by_side_are_no_slower_than_one_after_the_other(name):
+    found = plan(name, launch_mode=None, formats=())
+
+    assert 0 < found.overlapped_interval_s <= found.decision.bound_s * (1 + 1e-12)
 
 
 def test_defaults_that_nobody_chose_are_echoed():
@@ -172,7 +251,14 @@ def test_a_missing_time_is_refused_by_name(missing):
         ({"percentile": 100.0}, "percentile"),
         ({"p99_over_p50": 0.5}, "p99_over_p50"),
         ({"taken_bytes": -1}, "taken_bytes"),
+        ({"taken_bytes": "20 GB"}, "taken_bytes"),
         ({"robots": 0}, "robots"),
+        ({"robots": [1, 2]}, "robots"),
+        ({"robots": 1.5}, "robots"),
+        ({"period_s": [0.02, 0.03]}, "period_s must be one number"),
+        ({"sensing_s": "10 ms"}, "sensing_s must be a number"),
+        ({"p99_over_p50": "1.2"}, "p99_over_p50 must be a number"),
+        ({"schedule": []}, "schedule"),
         ({"draft": Speculation(5, 0.8, 0.05)}, "nothing to speculate"),
     ],
 )
