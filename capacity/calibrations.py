@@ -82,3 +82,12 @@ def measured(scope: Scope, batch: Any, context_tokens: Any) -> Any:
         np.less_equal(context_tokens, scope.largest_context_tokens or np.inf),
     )
     return np.asarray(inside)
+
+
+def told(found: Calibration) -> str:
+    """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
+    error = found.hold_out
+    if error is None:
+        return f"calibration {found.name}: {len(found.points)} points, no hold-out"
+    missed = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
+    return f"calibration {found.name}: {error.points} points held out by {error.held_out_by}: {missed}"

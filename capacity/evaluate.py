@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity.calibrations import calibration_for, measured, unlike_the_fit
+from capacity.calibrations import calibration_for, measured, told, unlike_the_fit
 from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, measured_ceiling_notes, peak_or_refuse
 from capacity.errors import CapacityError, DoesNotFit, unknown_name
 from capacity.estimators import latency, limits, memory, work
@@ -256,7 +256,7 @@ def _calibrated_s(case: Case, done: list[work.Work], bound: Any) -> tuple[Band |
         return None, _beyond(found, inside)
     value = np.where(inside, _law_s(case, done, found), np.nan)
     band = Band(value, np.maximum(bound, value * found.band_low), value * found.band_high)
-    return band, (_told(found), *_beyond(found, inside))
+    return band, (told(found), *_beyond(found, inside))
 
 
 def _beyond(found: Calibration, inside: Any) -> tuple[str, ...]:
@@ -266,15 +266,6 @@ def _beyond(found: Calibration, inside: Any) -> tuple[str, ...]:
     which = f" at {np.sum(~inside)} of {inside.size} points" if inside.ndim else ""
     batch, context = found.scope.largest_batch or 0, found.scope.largest_context_tokens or 0
     return (f"no estimate{which}: calibration {found.name} was measured up to batch {batch:,} and context {context:,}",)
-
-
-def _told(found: Calibration) -> str:
-    """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
-    error = found.hold_out
-    if error is None:
-        return f"calibration {found.name}: {len(found.points)} points, no hold-out"
-    missed = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
-    return f"calibration {found.name}: {error.points} points held out by {error.held_out_by}: {missed}"
 
 
 def _law_s(case: Case, done: list[work.Work], found: Calibration) -> Any:

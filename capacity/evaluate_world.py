@@ -8,7 +8,7 @@ somebody measured on the part (`world_ceilings`), so that they carry over betwee
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any
 
 from capacity import evaluate
-from capacity.calibrations import calibrations
+from capacity.calibrations import calibrations, told
 from capacity.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
 from capacity.errors import CapacityError, unknown_name
 from capacity.estimators import latency, memory
@@ -136,16 +136,8 @@ def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
     value = sum(value for value, _ in estimated)
     low = max(bound, sum(value * found.band_low for value, found in estimated))
     high = sum(value * found.band_high for value, found in estimated)
-    notes = merged_notes(*(_told(found) for _, found in estimated), ceiling_notes(hardware))
+    notes = merged_notes((told(found) for _, found in estimated), ceiling_notes(hardware))
     return Decision(times, bound, value, low, high, "calibrated", notes)
-
-
-def _told(found: Calibration) -> tuple[str, ...]:
-    error = found.hold_out
-    if error is None:
-        return (f"calibration {found.name}: {len(found.points)} points, no hold-out",)
-    missed = f"mean absolute {error.mean_absolute:.0%}, p90 {error.p90:.0%}, worst {error.worst:.0%}"
-    return (f"calibration {found.name}: {error.points} points held out by {error.held_out_by}: {missed}",)
 
 
 def _time(phase: Phase, hardware: HardwareSpec, deploy: Deployment, mode: str | None) -> PhaseTime:
@@ -329,6 +321,6 @@ def _alone(world: WorldModelSpec, stage: str) -> ModelSpec:
     return world.model.model_copy(update={"stages": (world.stage(stage),), "vocabulary": vocabulary})
 
 
-def merged_notes(*groups: Sequence[Any]) -> tuple[str, ...]:
+def merged_notes(*groups: Iterable[Any]) -> tuple[str, ...]:
     """Notes of several decisions, each once."""
     return tuple(dict.fromkeys(str(note) for group in groups for note in group))
