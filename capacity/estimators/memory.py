@@ -124,7 +124,7 @@ def _cache_of_layer(group: LayerGroup, layer: int, rank: int, deploy: Deployment
         bits = stored.cache_bits(mixer.latent_size)
         bits += stored.cache_bits(mixer.indexer.head_size) if mixer.indexer else 0
         return rank, -(-bits // 8), 0, 0, stored.name
-    if not isinstance(mixer, Attention) or mixer.kv_of_layer is not None:
+    if not isinstance(mixer, Attention) or not mixer.keeps_cache:
         return rank, 0, 0, 0, stored.name
     heads = max(1, mixer.kv_heads // deploy.tensor_parallel)
     bits = stored.cache_bits(heads * mixer.head_size) + stored.cache_bits(heads * mixer.value_head_size)

@@ -130,9 +130,8 @@ def _of_group(group: LayerGroup, stage: Stage) -> Iterator[Module]:
                 read=tensor.read,
             )
         )
-    own = group.weights_of_layer is None
     for module in found:
-        yield replace(module, stage=stage.name, layers=group.indices, stored=own)
+        yield replace(module, stage=stage.name, layers=group.indices)
 
 
 def _norms(group: LayerGroup, width: int, first: str, second: str) -> Iterator[Module]:

@@ -45,8 +45,8 @@ class Attention(Spec):
     """Softmax attention with a key-value cache.
 
     ``sliding`` keys are the last ``window`` tokens, ``chunked`` keys those of the current chunk of ``window``
-    tokens, ``cross`` keys a fixed ``source_tokens`` of another stage. ``kv_of_layer`` reads the cache of an
-    earlier layer instead of keeping one.
+    tokens, ``cross`` keys a fixed ``source_tokens`` of another stage. A layer without ``keeps_cache`` reads the
+    cache of another layer, or has keys that live no longer than one pass.
     """
 
     kind: Literal["attention"] = "attention"
@@ -65,7 +65,7 @@ class Attention(Spec):
     sinks: bool = False
     output_gate: bool = False
     causal: bool = True
-    kv_of_layer: CountOrZero | None = None
+    keeps_cache: bool = True
     kv_projections: bool = True
 
     @property
@@ -196,14 +196,13 @@ FeedForward = Annotated[Dense | Experts | NoFeedForward, Field(discriminator="ki
 
 
 class LayerGroup(Spec):
-    """Layers that are alike. ``weights_of_layer``: they use the weights of that layer, but keep their own cache."""
+    """Layers that are alike."""
 
     indices: Annotated[tuple[CountOrZero, ...], Field(min_length=1, max_length=10_000)]
     mixer: Mixer
     feed_forward: FeedForward
     norms: Norms = Norms()
     extra: tuple[Tensor, ...] = ()
-    weights_of_layer: CountOrZero | None = None
 
 
 class Stage(Spec):

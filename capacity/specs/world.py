@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from capacity.specs.base import Count, CountOrZero, FrozenMapping, NonNegative, Source, Spec
+from capacity.specs.base import LARGEST_COUNT, Bytes, Count, CountOrZero, FrozenMapping, NonNegative, Source, Spec
 from capacity.specs.model import ModelSpec, Stage
 from capacity.units import FormatName
 
@@ -33,9 +33,15 @@ class TokenRule(Spec):
     pooled_tokens: Count | None = None
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Whole patches down and across one image."""
+        return self.height_px // self.patch_px, self.width_px // self.patch_px
+
+    @property
     def patches(self) -> int:
         """Patches of one sequence. [token]"""
-        return (self.height_px // self.patch_px) * (self.width_px // self.patch_px) * self.frames_together
+        rows, columns = self.grid
+        return rows * columns * self.frames_together
 
     @property
     def encoder_tokens(self) -> int:
@@ -66,8 +72,16 @@ class TokenRule(Spec):
             raise ValueError(
                 f"a patch of {self.patch_px} px is larger than the image, {self.height_px}x{self.width_px}"
             )
-        if self.merge**2 > self.patches:
-            raise ValueError(f"merging {self.merge}x{self.merge} of {self.patches} patches leaves no token")
+        return self
+
+    @model_validator(mode="after")
+    def neighbours_merge_without_rest(self) -> Self:
+        rows, columns = self.grid
+        if rows % self.merge or columns % self.merge:
+            raise ValueError(
+                f"{rows}x{columns} patches do not divide into {self.merge}x{self.merge}: resize the image to "
+                f"multiples of {self.patch_px * self.merge} px, as the preprocessor does"
+            )
         return self
 
 
@@ -99,7 +113,7 @@ class Head(Spec):
     stage: str | None = None
     steps: Count = 1
     chunk_actions: Count = 1
-    tokens_per_action: NonNegative = 1.0
+    tokens_per_action: Annotated[NonNegative, Field(le=LARGEST_COUNT)] = 1.0
     extra_tokens: CountOrZero = 0
     memory: Literal["cache", "cross", "none"] = "none"
     samples: Count = 1
@@ -109,8 +123,15 @@ class Head(Spec):
     def denoising_has_a_stage(self) -> Self:
         if self.kind in ("flow", "diffusion", "maskgit", "planner") and self.stage is None:
             raise ValueError(f"a {self.kind} head needs the name of its stage")
-        if self.kind == "autoregressive" and self.chunk_actions * self.tokens_per_action < 1:
+        return self
+
+    @model_validator(mode="after")
+    def an_answer_has_a_possible_length(self) -> Self:
+        tokens = self.chunk_actions * self.tokens_per_action
+        if self.kind == "autoregressive" and tokens < 1:
             raise ValueError("an autoregressive head makes at least one token")
+        if tokens > LARGEST_COUNT:
+            raise ValueError(f"chunk_actions x tokens_per_action is {tokens:.3g}, more than 2^31 tokens")
         return self
 
 
@@ -118,7 +139,7 @@ class Resident(Spec):
     """A part that lies in memory beside the network (tokenizer, text encoder, guardrail) and may be offloaded."""
 
     name: str
-    held_bytes: Annotated[int, Field(ge=1, lt=2**53, strict=True)]
+    held_bytes: Bytes
     offloaded: bool = False
 
 

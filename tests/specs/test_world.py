@@ -167,6 +167,32 @@ def test_a_patch_larger_than_the_image_is_refused():
         TokenRule.parse({"height_px": 224, "width_px": 224, "patch_px": 512}, "rule")
 
 
+# Merging is a reshape of the grid: Qwen2-VL's preprocessor makes both sides multiples of patch x merge, because 3 x 3
+# patches have one 2 x 2 block and five left over.
+@pytest.mark.parametrize(("height_px", "width_px"), [(42, 42), (42, 28), (28, 42), (14, 14)])
+def test_a_grid_that_does_not_divide_into_the_merged_blocks_is_refused(height_px, width_px):
+    with pytest.raises(SpecError, match=r"do not divide into 2x2: resize the image to multiples of 28 px"):
+        TokenRule.parse({"height_px": height_px, "width_px": width_px, "patch_px": 14, "merge": 2}, "rule")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunk", "message"),
+    [(1e308, 100, "head.tokens_per_action"), (2e9, 2, "4e[+]09, more than 2"), (0.001, 10, "at least one token")],
+)
+def test_an_answer_of_an_impossible_length_is_refused(tokens, chunk, message):
+    with pytest.raises(SpecError, match=message):
+        load_world_model("pi0-fast").replace(**{"head.tokens_per_action": tokens, "head.chunk_actions": chunk})
+
+
+# An action expert attends to the core's cache and to its own chunk, which it forgets after each denoising step.
+@pytest.mark.parametrize(("name", "head"), [("pi0", "expert"), ("gr00t-n1.7-3b", "dit"), ("v-jepa-2-ac", "predictor")])
+def test_a_head_keeps_no_cache_of_its_own(name, head):
+    layers = [group.mixer for group in load_world_model(name).stage(head).layers if group.mixer.kind == "attention"]
+
+    assert layers
+    assert not any(mixer.keeps_cache for mixer in layers if mixer.span != "cross")
+
+
 def test_positions_of_an_unknown_tensor_are_refused():
     table = load_world_model("dreamerv3-1m").model_dump()
     encoder = {**table["encoders"][0], "positions": {"conv_9": 4}}
