@@ -20,27 +20,40 @@ def whole(name: str, value: ArrayLike, *, least: int = 1) -> Any:
     CapacityError
         One sentence with the name, what was given and what is allowed.
     """
-    if isinstance(value, bool | str | bytes) or value is None:
-        raise CapacityError(f"{name} must be a whole number, got {value!r}")
-    if isinstance(value, int) and least <= value <= LARGEST_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST_COUNT:
         return value
+    array = _numbers(name, value, least)
+    if array.size == 0 or not np.all(np.isfinite(array)):
+        raise CapacityError(f"{name} must be finite whole numbers, got {shown(value)}")
+    bad = (array != np.floor(array)) | (array < least) | (array > LARGEST_COUNT)
+    if np.any(bad):
+        given = value if np.ndim(value) == 0 else array[bad].flat[0]
+        raise CapacityError(f"{name} must be a whole number from {least} to 2^31, got {shown(given)}")
+    return int(array) if array.ndim == 0 else array.astype(np.int64)
+
+
+def _numbers(name: str, value: Any, least: int) -> Any:
+    """An array of integers or floats; nothing else is turned into a number."""
+    wrong = CapacityError(f"{name} must be a whole number or an array of them, got {shown(value)}")
     try:
         array = np.asarray(value)
-        numbers = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise CapacityError(f"{name} must be a whole number or an array of them, got {shown(value)}") from None
-    if array.dtype == bool or array.size == 0 or not np.all(np.isfinite(numbers)):
-        raise CapacityError(f"{name} must be finite whole numbers, got {shown(value)}")
-    bad = (numbers != np.floor(numbers)) | (numbers < least) | (numbers > LARGEST_COUNT)
-    if np.any(bad):
-        given = value if np.ndim(value) == 0 else numbers[bad].flat[0]
-        raise CapacityError(f"{name} must be a whole number from {least} to 2^31, got {shown(given)}")
-    return int(numbers) if np.ndim(value) == 0 else array.astype(np.int64)
+        raise wrong from None
+    if array.dtype.kind == "O" and all(type(item) is int for item in array.flat):  # beyond 64 bits, or asked for
+        if any(not least <= item <= LARGEST_COUNT for item in array.flat):
+            raise CapacityError(f"{name} must be a whole number from {least} to 2^31, got {shown(value)}")
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iuf":
+        raise wrong
+    return array
 
 
 def shown(value: Any) -> str:
     """A value as short text for a message."""
-    text = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a number of many digits"
+    try:
+        text = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # an int too long to print, alone or inside a list
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

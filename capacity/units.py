@@ -20,6 +20,7 @@ KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
 
 _BYTE_UNITS = {"b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB}
 _BYTE_UNITS |= {"kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40}
+_BITS = re.compile("[KMGT]i?b")
 _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,3})?)\s*([A-Za-zµ/]*)\s*", re.IGNORECASE)
 
@@ -30,7 +31,7 @@ def parse_bytes(text: str | float) -> int:
     Raises
     ------
     CapacityError
-        For an unknown unit or a number that is not finite and positive.
+        For an unknown unit, bits ("80 Gb"), or a number that is negative or not finite.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 def parse_bytes_per_s(text: str | float) -> float:
-    """Bytes per second of "3.35 TB/s" or a plain number.
+    """Bytes per second of "3.35 TB/s" or a plain number; a rate in bits ("400 Gb/s") is an error.
 
     >>> parse_bytes_per_s("3.35 TB/s")
     3350000000000.0
@@ -66,6 +67,8 @@ def _parse(text: str | float, units: Mapping[str, float], kind: str, example: st
         if match is None:
             raise CapacityError(f"{str(text)[:40]!r} is not a {kind}; write for example {example!r}")
         value, unit = float(match[1].replace("_", "")), match[2].lower()
+        if unit in units and _BITS.match(match[2]):
+            raise CapacityError(f"{text!r}: a small b means bits; write a capital B for bytes, as in {example!r}")
     if not math.isfinite(value) or value < 0:
         raise CapacityError(f"a {kind} must be finite and not negative, got {text!r}")
     if unit and unit not in units:

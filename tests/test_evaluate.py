@@ -180,3 +180,69 @@ def test_a_time_of_what_does_not_fit_says_so():
 
     assert not found.fits
     assert "does not fit" in str(found)
+
+
+NUMBERS = {
+    "kv_cache_bytes": {"batch": 1, "context_tokens": 1},
+    "state_bytes": {"batch": 1},
+    "activation_bytes": {"batch": 1, "tokens": 1},
+    "weight_bytes": {},
+    "max_batch": {"context_tokens": 1},
+    "max_context": {"batch": 1},
+    "tpot": {"batch": 1, "context_tokens": 1},
+    "ttft": {"batch": 1, "prompt_tokens": 1},
+    "size": {},
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [({"engine": "vllm"}, "unknown engine 'vllm'; known: reference"), ({"engine_version": "99"}, "has no versions")],
+)
+def test_no_number_is_that_of_an_engine_nobody_described(name, choice, sentence):
+    model, deploy = cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16", **choice)
+    specs = (model, deploy) if name.endswith("_bytes") else (model, part(), deploy)
+    specs = (model, part(), cap.Workload(), deploy) if name == "size" else specs
+
+    with pytest.raises(cap.CapacityError, match=sentence):
+        getattr(cap, name)(*specs, **NUMBERS[name])
+
+
+def test_a_batch_beyond_the_sequences_allowed_has_no_context():
+    model, deploy = cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16", max_sequences=10)
+    batches = np.array([1, 10, 11, 100])
+
+    longest = cap.max_context(model, part(), deploy, batch=batches)
+
+    assert cap.max_batch(model, part(), deploy, context_tokens=1) == 10
+    assert (longest > 0).tolist() == [True, True, False, False]
+    assert cap.max_context(model, part(), deploy, batch=11) == 0
+
+
+def test_reserving_more_than_there_is_says_so():
+    """85,520,809,984 bytes (81,559 MiB), nine tenths of them for the engine."""
+    model, share = cap.load_model("llama-3-8b"), 85_520_809_984 * 9 // 10
+    deploy = cap.Deployment(weights="bf16", reserved_bytes=share + 1)
+
+    with pytest.raises(cap.DoesNotFit, match=f"reserved_bytes = {share + 1:,} is more than the {share:,} bytes"):
+        cap.max_batch(model, part(), deploy, context_tokens=1)
+    with pytest.raises(cap.DoesNotFit, match="reserved_bytes"):
+        cap.size(model, part(), None, deploy)
+    assert not cap.size(model, part(), None, deploy.replace(reserved_bytes=share)).fits
+
+
+@pytest.mark.parametrize(
+    ("times", "sentence"),
+    [
+        (("a", 1), "ttft_s"),
+        ((float("nan"), 1), "ttft_s"),
+        ((1, -1), "tpot_s"),
+        ((None, 1), "ttft_s"),
+        (([1, 2], [1, 2, 3]), "do not broadcast"),
+    ],
+)
+def test_a_request_of_impossible_times_gives_no_number(times, sentence):
+    with pytest.raises(cap.CapacityError, match=sentence):
+        cap.request_latency(*times, 2)
+    assert cap.request_latency(0.2, 0.05, np.array([1, 3])).tolist() == pytest.approx([0.2, 0.3])

@@ -137,6 +137,18 @@ def test_tensor_parallel_ranks_hold_everything_between_them(llama_3_70b):
         assert ranks * (share - norms) == one - norms
 
 
+def test_a_replicated_kv_head_keeps_its_whole_bias(make_decoder):
+    """8 query and 2 KV heads over 4 ranks: each holds 2 query heads, one whole KV head, and the biases of both."""
+    biased = Attention(query_heads=8, kv_heads=2, head_size=64, value_size=32, biases=("query", "key", "value"))
+    group = LayerGroup(indices=(0, 1, 2), mixer=biased, feed_forward=Dense(intermediate_size=512))
+    model = make_decoder("biased", 512, 1000, [group])
+    parts = memory.weight_bytes_by_rank(model, cap.Deployment(weights="bf16", tensor_parallel=4))[0]
+
+    rows = 2 * 64 + 64 + 32  # query, key, value
+    output = 512 * 2 * 32
+    assert parts["attention"] == 3 * 2 * (rows * 512 + rows + output)
+
+
 def test_experts_divide_over_tensor_times_data_parallel_devices(deepseek_v3):
     """Routed experts: 58 layers x 256 x 3 x 7168 x 2048; on 8 devices one eighth, cut by expert or by column."""
     routed = 58 * 256 * 3 * 7168 * 2048 * 2

@@ -94,6 +94,15 @@ def test_tensor_parallel_divides_flop_and_bytes_but_not_the_latent(deepseek_v3):
     assert eighth.key_flop == one.key_flop / 8
 
 
+@pytest.mark.parametrize("part", ["mlp", "attention"])
+def test_each_layer_launches_each_matrix_once_whatever_its_format(llama_3_8b, part):
+    """32 layers of qkv, output, gate_up and down, some of them in another format that computes in the same one."""
+    mixed = cap.Deployment(weights="bf16", overrides=[{"layers": "0:10", "part": part, "format": "int8"}])
+    launches = {t.operator: t.launches for t in terms.decoder_terms(llama_3_8b, mixed)}
+
+    assert launches == dict.fromkeys(["qkv", "output", "gate_up", "down", "attention"], 32) | {"head": 1}
+
+
 def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b):
     one = next(t for t in terms.decoder_terms(mixtral_8x7b, BF16) if t.experts)
     for options in ({"tensor_parallel": 4}, {"data_parallel": 4, "expert_parallel": 4}):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import capacity as cap
+from capacity.specs.hardware import HardwareSpec
 
 MODEL, PART = "llama-3-8b", "nvidia-h100-sxm5-80gb"
 BF16 = cap.Deployment(weights="bf16")
@@ -102,6 +103,76 @@ def test_an_unverified_figure_that_matters_is_echoed_and_one_that_does_not_is_no
     assert not any("fp64" in line for line in found.assumed)
 
 
+@pytest.fixture
+def measured_part(make_part):
+    """A part whose measured rates, link and cache are of three kinds of origin."""
+
+    def make(**changes):
+        table = make_part().model_dump() | {
+            "measured": {"read_bytes_per_s": 1.8e12, "gemm_flop_per_s": {"bf16": 250e12}},
+            "links": {"kind": "NVLink4", "bytes_per_s_per_direction": 450e9, "domain_devices": 8},
+        }
+        return HardwareSpec.model_validate(table | changes)
+
+    return make
+
+
+def test_evidence_is_that_of_the_weakest_figure_and_only_of_figures_given(measured_part, make_part, llama_2_7b):
+    def evidence(part, deploy=BF16):
+        return cap.size(llama_2_7b, part, None, deploy).evidence
+
+    sound = evidence(measured_part())
+    assert (sound["tpot.bound"], sound["ttft.attainable"]) == ("computed", "published")
+    assert sound["max_batch"] == sound["max_context"] == sound["activations"] == "assumed"
+    assert "tpot.value" not in sound
+    assert "tpot.attainable" not in evidence(make_part())
+    weak = evidence(measured_part(unverified=("measured.*",)))
+    assert (weak["tpot.bound"], weak["tpot.attainable"]) == ("computed", "assumed")
+    assert evidence(measured_part().replace(**{"memory.bytes_per_s": 1e12}))["tpot.bound"] == "assumed"
+    link = measured_part(unverified=("links.*",))
+    assert evidence(link)["tpot.attainable"] == "published"
+    assert evidence(link, BF16.replace(tensor_parallel=2))["tpot.attainable"] == "assumed"
+
+
+def test_weak_figures_are_named_with_what_is_wrong_with_them(measured_part, llama_2_7b):
+    part = measured_part(unverified=("measured.read_bytes_per_s", "links.*", "memory.l2_bytes"))
+    changed = part.replace(**{"peak_flop_per_s.bf16": 200e12})
+    two = BF16.replace(tensor_parallel=2)
+
+    one_device, two_devices = (cap.size(llama_2_7b, changed, None, deploy).assumed for deploy in (BF16, two))
+
+    assert f"{part.name}: peak_flop_per_s.bf16 (replaced or inherited)" in one_device
+    assert f"{part.name}: measured.read_bytes_per_s (unverified)" in one_device
+    assert f"{part.name}: links.* (unverified)" in two_devices
+    assert not any("links" in line or "l2" in line for line in one_device)
+
+
+def test_replaced_figures_of_the_model_are_echoed():
+    found = cap.size(cap.load_model(MODEL).replace(vocabulary=1000), cap.load_hardware(PART), None, BF16)
+
+    assert f"{MODEL}: vocabulary" in found.assumed
+
+
+# gpt-oss: OpenAI's files hold the experts in mxfp4 and the rest in bf16.
+def test_narrow_parts_of_a_checkpoint_are_named_and_said_to_be_dequantised():
+    found = cap.size(cap.load_model("gpt-oss-20b"), cap.load_hardware(PART))
+
+    assert "weights = as stored (bf16, experts mxfp4)" in found.assumed
+    assert "weights in mxfp4 (experts) are dequantised and computed in bf16" in found.notes
+    int8 = BF16.replace(weights="int8", activations="int8")
+    assert not any(
+        "dequantised" in note for note in cap.size(cap.load_model(MODEL), cap.load_hardware(PART), None, int8).notes
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("requests_per_s", 3.0), ("percentile", 99.0)])
+def test_what_a_sizing_does_not_use_is_said(name, value):
+    note = f"{name} is not used: one replica is sized at the given concurrency"
+
+    assert note in sized(workload=cap.Workload(**{name: value})).notes
+    assert note not in sized().notes
+
+
 def test_objectives_are_judged_at_the_bound():
     found = sized(workload=cap.Workload(max_ttft_s=1e-6, max_tpot_s=1.0))
 
@@ -131,6 +202,7 @@ def test_a_batch_that_the_deployment_forbids_does_not_fit(make_part, llama_2_7b)
     assert not sizing.fits
     assert sizing.verdict == "does not fit: max_sequences 1 is below the 4 sequences asked for"
     assert sizing.fits == sizing.tpot.fits
+    assert (sizing.max_context_tokens, sizing.max_context_bound_by) == (0, "max_sequences")
 
 
 def test_weights_beyond_all_bytes_are_one_sentence(make_llama, make_part):

@@ -1,0 +1,25 @@
+"""Units as people write them: bytes are not bits."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.errors import CapacityError
+from capacity.units import parse_bytes, parse_bytes_per_s
+
+
+# SI and IEC 80000-13: B is the byte, b the bit; a link of 400 Gb/s carries 50 GB/s.
+@pytest.mark.parametrize("text", ["80 Gb", "1 Mib", "512Kb", "2 Tb"])
+def test_bits_are_not_read_as_bytes(text):
+    with pytest.raises(CapacityError, match=f"'{text}': a small b means bits"):
+        parse_bytes(text)
+    with pytest.raises(CapacityError, match="a small b means bits"):
+        parse_bytes_per_s(f"{text}/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("80 GB", 80e9), ("80 GiB", 80 * 2**30), ("80 gb", 80e9), ("80gib", 80 * 2**30), ("7 B", 7)]
+)
+def test_bytes_with_a_capital_b_or_all_in_small_letters_are_bytes(text, count):
+    assert parse_bytes(text) == count
+    assert parse_bytes_per_s(f"{text}/s") == count
