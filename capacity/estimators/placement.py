@@ -18,6 +18,7 @@ from capacity.units import NumberFormat, number_format
 
 QUANTISED_PARTS = ("attention", "mlp", "experts")
 SIXTEEN_BIT = "bf16"
+STORED_ALLOWANCE = 0.02  # scales, index tables and buffers of the many writers of quantised files
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,19 @@ def pieces(model: ModelSpec, deploy: Deployment) -> tuple[Piece, ...]:
     Raises
     ------
     CapacityError
-        If a degree does not divide what it must, or an override matches nothing.
+        If a degree does not divide what it must, an override matches nothing, or the stored formats contradict
+        the bytes of the checkpoint.
     """
     if deploy.draft is not None:
         raise Unsupported("draft: speculation is counted by control(..., draft=...), not by sizes and step times")
     check_parallelism(model, deploy)
     check_overrides(model, deploy)
+    if deploy.weights == AS_STORED:
+        check_stored_bytes(model)
+    return _placed(model, deploy)
+
+
+def _placed(model: ModelSpec, deploy: Deployment) -> tuple[Piece, ...]:
     found = []
     for module in modules(model):
         rows, columns, copies = rank_shape(module, deploy)
@@ -163,6 +171,20 @@ def state_format(layer: int, deploy: Deployment) -> NumberFormat:
 def sixteen_bit(compute_format: str) -> str:
     """The 16-bit (or wider) format that goes with a compute format."""
     return compute_format if number_format(compute_format).element_bits >= 16 else SIXTEEN_BIT
+
+
+def check_stored_bytes(model: ModelSpec) -> None:
+    """Refuse formats in which the shapes of ``model`` take other bytes than the files of its checkpoint hold."""
+    held = model.checkpoint.total_bytes if model.checkpoint else None
+    if held is None:
+        return
+    implied = sum(piece.total_bytes for piece in _placed(model, Deployment()) if piece.module.stored)
+    if abs(implied - held) > STORED_ALLOWANCE * held:
+        raise CapacityError(
+            f"{model.name}: the files of the checkpoint hold {held:,} bytes of tensors, but its shapes take "
+            f"{implied:,} in the formats that its configuration states; correct either, or give weights, for example "
+            '"bf16"'
+        )
 
 
 def check_parallelism(model: ModelSpec, deploy: Deployment) -> None:

@@ -15,7 +15,7 @@ from capacity.importers.hf.facts import facts_of, model_types
 from capacity.importers.hf.layer_modules import layer_modules
 from capacity.importers.json_file import kind_of, read_object
 from capacity.importers.quantization import checkpoint_of
-from capacity.importers.safetensors import read_folder
+from capacity.importers.stored_bytes import with_stored_bytes
 from capacity.specs.model import ModelSpec
 
 
@@ -44,7 +44,7 @@ def import_model(source: str | Path | Mapping[str, Any], name: str | None = None
     data = _with_own_quantization(read_object(path), path)
     folder = path.resolve().parent.name if path.name == "config.json" else path.stem
     model = import_config(data, name or folder or _own_name(data), where=str(path))
-    return _with_stored_bytes(model, path.parent) if path.name == "config.json" else model
+    return with_stored_bytes(model, data, path.parent) if path.name == "config.json" else model
 
 
 def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -53,16 +53,6 @@ def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
     if path.name != "config.json" or data.get("quantization_config") is not None or not beside.is_file():
         return data
     return data | {"quantization_config": read_object(beside)}
-
-
-def _with_stored_bytes(model: ModelSpec, folder: Path) -> ModelSpec:
-    """The model with the exact bytes of its checkpoint, where the files lie beside the configuration."""
-    if model.checkpoint is None or not any(folder.glob("*.safetensors")):
-        return model
-    stored = sum(tensor.data_bytes for tensor in read_folder(folder).values())
-    checkpoint = model.checkpoint.model_copy(update={"total_bytes": stored})
-    note = f"headers of the checkpoint were read: {stored} bytes of tensors"
-    return model.model_copy(update={"checkpoint": checkpoint, "notes": (*model.notes, note)})
 
 
 def import_config(data: Mapping[str, Any], name: str, where: str) -> ModelSpec:

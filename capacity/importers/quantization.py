@@ -46,7 +46,7 @@ def checkpoint_of(
     if quantization is None:
         if plain is None:
             return None, ()
-        note = f"stored format assumed {plain} from the data type of the configuration; no headers were read"
+        note = f"stored format assumed {plain} from the data type of the configuration"
         return Checkpoint(default=plain, evidence="assumed"), (note,)
     if not isinstance(quantization, Mapping):
         raise SpecError(f"{where}: quantization_config must be an object, got a {kind_of(quantization)}")

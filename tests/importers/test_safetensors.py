@@ -8,7 +8,6 @@ import os
 import pytest
 
 from capacity.errors import SpecError
-from capacity.importers.huggingface import import_model
 from capacity.importers.safetensors import StoredTensor, read_folder, read_header
 
 
@@ -98,12 +97,3 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
     with pytest.raises(SpecError, match=r"no \.safetensors file"):
         read_folder(tmp_path)
-
-
-def test_a_model_folder_with_weights_knows_their_bytes(tmp_path):
-    config = {"model_type": "llama", "hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 1}
-    config |= {"intermediate_size": 8, "vocab_size": 3, "torch_dtype": "bfloat16", "tie_word_embeddings": True}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    write(tmp_path / "model.safetensors", {"a": row()}, bytes(12))
-
-    assert import_model(tmp_path).checkpoint.total_bytes == 12
