@@ -53,6 +53,7 @@ def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> C
     return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, cache, figures=tuple(figures))
 
 
+@lru_cache(maxsize=256)
 def measured_ceiling_notes(hardware: HardwareSpec) -> tuple[str, ...]:
     """A warning where the rates that bounds rest on were measured: what the best run reached, another may beat."""
     measured = hardware.measured_ceilings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from capacity import evaluate
 from capacity.ceilings import attainable, datasheet, links_rest_on, ridge_point
@@ -243,8 +244,10 @@ def _notes(model: ModelSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
     return (*notes, *_dequantised(model, deploy))
 
 
-def _dequantised(model: ModelSpec, deploy: Deployment) -> Iterable[str]:
+@lru_cache(maxsize=256)
+def _dequantised(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
     """A note for each format of weights that is narrower than what it is computed in."""
+    notes = []
     parts: dict[str, dict[str, None]] = {}
     for piece in pieces(model, deploy):
         if not piece.module.vector:
@@ -252,7 +255,8 @@ def _dequantised(model: ModelSpec, deploy: Deployment) -> Iterable[str]:
     for stored, names in parts.items():
         computes = compute_format(number_format(stored), deploy.activations)
         if number_format(stored).element_bits < number_format(computes).element_bits:
-            yield f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}"
+            notes.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
+    return tuple(notes)
 
 
 def _has_experts(model: ModelSpec) -> bool:
