@@ -8,13 +8,12 @@ somebody measured on the part (`world_ceilings`), so that they carry over betwee
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import ceil, inf
 from numbers import Real
-from typing import Any
 
 from capacity import evaluate
 from capacity.calibrations import calibrations, told
@@ -136,7 +135,7 @@ def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
     value = sum(value for value, _ in estimated)
     low = max(bound, sum(value * found.band_low for value, found in estimated))
     high = sum(value * found.band_high for value, found in estimated)
-    notes = merged_notes((told(found) for _, found in estimated), ceiling_notes(hardware))
+    notes = (*dict.fromkeys(told(found) for _, found in estimated), *ceiling_notes(hardware))
     return Decision(times, bound, value, low, high, "calibrated", notes)
 
 
@@ -319,8 +318,3 @@ def _alone(world: WorldModelSpec, stage: str) -> ModelSpec:
     """One stage as a model of its own; only the core has an output vocabulary to sample from."""
     vocabulary = world.model.vocabulary if stage == world.core else 0
     return world.model.model_copy(update={"stages": (world.stage(stage),), "vocabulary": vocabulary})
-
-
-def merged_notes(*groups: Iterable[Any]) -> tuple[str, ...]:
-    """Notes of several decisions, each once."""
-    return tuple(dict.fromkeys(str(note) for group in groups for note in group))

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from capacity.estimators.passes import stage_pass
-from capacity.estimators.terms import stage_terms
+from capacity.estimators.passes import source_pass, stage_pass
 from capacity.estimators.work import Work
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import Tensor
@@ -50,15 +49,8 @@ def encoder_pass(world: WorldModelSpec, deploy: Deployment, encoder: Encoder, *,
     )
     outside = images * outside_flop(world, encoder)
     own = tuple(replace(item, flop=outside) if item.term.operator == "vision" else item for item in done)
-    return (*own, *_source_projections(world, deploy, encoder, images))
-
-
-def _source_projections(world: WorldModelSpec, deploy: Deployment, encoder: Encoder, images: int) -> Iterator[Work]:
-    """Keys and values that a resampler makes of what it looks at: every image brings a source of its own."""
-    for term in stage_terms(world.model, deploy, encoder.stage):
-        if term.source_tokens and term.weight_bytes:
-            flop = images * term.source_tokens * term.token_flop
-            yield Work(term, term.weight_bytes, term.weight_bytes, flop)
+    # A resampler makes keys and values of what it looks at: every image brings a source of its own.
+    return (*own, *source_pass(world.model, deploy, encoder.stage, sequences=images))
 
 
 def outside_flop(world: WorldModelSpec, encoder: Encoder) -> float:

@@ -29,7 +29,7 @@ def stage_pass(
 
     Every query sees the cached keys; new keys it sees all, or those up to itself when ``causal``. Cached keys are
     read from memory, keys made in the same pass are not charged, nor is the projection of a cross-attention
-    source, which is done once a decision.
+    source, which is done once a decision: see `source_pass`.
 
     Parameters
     ----------
@@ -61,6 +61,37 @@ def stage_pass(
         _work(_seeing(term, source_tokens), sequences, queries, cached_keys, head_tokens, causal)
         for term in stage_terms(model, deploy, stage)
         if not (term.source_tokens and term.weight_bytes)
+    )
+
+
+def source_pass(
+    model: ModelSpec, deploy: Deployment, stage: str, *, sequences: int, source_tokens: float | None = None
+) -> tuple[Work, ...]:
+    """The work of making the keys and values that the cross attention of ``stage`` looks at, once for each sequence.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        Model that has the stage.
+    deploy : Deployment
+        Number formats; one device.
+    stage : str
+        Name of the stage.
+    sequences : int
+        Sources, each of its own. [sequence]
+    source_tokens : float or None
+        Tokens of each source, where not those of the spec. [token]
+
+    Returns
+    -------
+    tuple of Work
+        One item a term; none where nothing in the stage looks across. [B], [FLOP]
+    """
+    terms = [_seeing(term, source_tokens) for term in stage_terms(model, deploy, stage)]
+    return tuple(
+        Work(term, term.weight_bytes, term.weight_bytes, sequences * term.source_tokens * term.token_flop)
+        for term in terms
+        if term.source_tokens and term.weight_bytes
     )
 
 

@@ -1,4 +1,7 @@
-"""The phases of one decision of a world model: encode, prefill, then decode, denoise or plan, then detokenise."""
+"""The phases of one decision of a world model: encode, prefill, then decode, denoise or plan, then detokenise.
+
+A head that cross-attends to what the core made has a phase "project" before it denoises: its keys and values of that.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from capacity.errors import CapacityError
 from capacity.estimators.encoders import encoder_pass
-from capacity.estimators.passes import stage_pass
+from capacity.estimators.passes import source_pass, stage_pass
 from capacity.estimators.work import Work
 from capacity.specs.deployment import Deployment
 from capacity.specs.world import Encoder, WorldModelSpec
@@ -129,9 +132,18 @@ def _answer(world: WorldModelSpec, deploy: Deployment, batch: int, context_token
             done = _core(world, deploy, sequences=batch, queries=1, cached_keys=cached, head_tokens=1, causal=True)
             yield Phase("decode", passes, done, world.stage(world.core or "").layer_count)
     elif head.stage is not None and head.kind in ("flow", "diffusion", "maskgit"):
+        if head.memory == "cross":
+            yield from _project(world, deploy, head.stage, batch)
         yield _denoise(world, deploy, head.stage, batch, context)
     elif head.stage is not None and head.kind == "planner":
         yield _plan(world, deploy, head.stage, batch)
+
+
+def _project(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int) -> Iterator[Phase]:
+    """Keys and values of the core's output for every layer of the head, which all steps share; layers count there."""
+    done = source_pass(world.model, deploy, stage, sequences=batch, source_tokens=world.prompt_tokens)
+    if done:
+        yield Phase("project", 1, done, 0)
 
 
 def _denoise(world: WorldModelSpec, deploy: Deployment, stage: str, batch: int, context_tokens: int) -> Phase:

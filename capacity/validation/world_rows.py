@@ -56,11 +56,11 @@ class Case:
     def split(self) -> list[tuple[tuple[Phase, ...], float]]:
         """Groups of phases that the row times apart, each with its time; one group of all where it does not. [s]"""
         said = _SPLIT.search(self.note)
-        denoise = tuple(phase for phase in self.timed if phase.name == "denoise")
-        backbone = tuple(phase for phase in self.timed if phase.name != "denoise")
-        if said is None or not denoise or not backbone:
+        head = tuple(phase for phase in self.timed if phase.name in ("project", "denoise"))
+        backbone = tuple(phase for phase in self.timed if phase not in head)
+        if said is None or not head or not backbone:
             return [(self.timed, self.measured_s - self.preprocessing_s)]
-        return [(backbone, float(said[1]) * 1e-3), (denoise, float(said[2]) * 1e-3)]
+        return [(backbone, float(said[1]) * 1e-3), (head, float(said[2]) * 1e-3)]
 
 
 @cache

@@ -25,7 +25,7 @@ def by_name(world, batch=1, deploy=BF16):
         ("openvla-7b", {"encode": 1, "prefill": 1, "decode": 6}),
         ("openvla-oft", {"encode": 1, "prefill": 1}),
         ("pi0", {"encode": 1, "prefill": 1, "denoise": 10}),
-        ("gr00t-n1.7-3b", {"encode": 1, "prefill": 1, "denoise": 4}),
+        ("gr00t-n1.7-3b", {"encode": 1, "prefill": 1, "project": 1, "denoise": 4}),
         ("v-jepa-2-ac", {"encode": 1, "plan": 10}),
         ("tdmpc2-5m", {"encode": 1, "plan": 18}),
         ("v-jepa-2-vit-l", {"encode": 1}),
@@ -51,6 +51,17 @@ def test_a_recurrent_step_reads_weights_once_and_state_of_each_session():
 
     assert many.moved_bytes - one.moved_bytes == 63 * 2 * 40_960
     assert many.flop == 64 * one.flop
+
+
+# 16 of the 32 layers of GR00T's action head (1,536 wide) look at the core's output (2,048 wide, 64 image and 40 text
+# tokens): two matrices each in bf16, read once a decision, two FLOP a weight and token.
+def test_keys_and_values_of_the_core_output_are_made_once_a_decision():
+    world = load_world_model("gr00t-n1.7-3b")
+    one, eight = (by_name(world, batch=batch)["project"] for batch in (1, 8))
+
+    assert one.moved_bytes == eight.moved_bytes == 16 * 2 * 1536 * 2048 * 2
+    assert one.flop == 16 * 2 * 1536 * 2048 * 2 * 104
+    assert eight.flop == 8 * one.flop
 
 
 # MaskGIT: every step is one pass over all tokens of a frame. 1xgpt: two steps over 256 tokens.

@@ -236,7 +236,7 @@ def test_phases_that_a_row_times_apart_are_fitted_apart():
     backbone, head = rows["gr-n17-H100-TensorRT"].split()
 
     assert [phase.name for phase in backbone[0]] == ["encode", "prefill"]
-    assert [phase.name for phase in head[0]] == ["denoise"]
+    assert [phase.name for phase in head[0]] == ["project", "denoise"]
     assert (backbone[1], head[1]) == (pytest.approx(0.010), pytest.approx(0.013))
     # 29.9 ms whole, 9.30 and 13.21 apart: the rest is preprocessing.
     assert rows["gr-n17-h100-v2"].preprocessing_s == pytest.approx(0.0299 - 0.0093 - 0.01321)
