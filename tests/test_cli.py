@@ -313,3 +313,26 @@ def test_measure_writes_records_of_a_quick_look(capsys, tmp_path):
     records = [json.loads(line) for line in file.read_text().splitlines()]
     assert records
     assert str(file) in capsys.readouterr().out.replace("\n", "")
+
+
+CONTROL = ["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *CYCLE]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["hardware", "list", "--vendor", "nvidiaa"], "--vendor: unknown vendor 'nvidiaa'; nearest: nvidia"),
+        (["hardware", "list", "--vendor", ""], "--vendor: unknown vendor ''"),
+        (["hardware", "list", "--memory", "much"], "--memory: 'much'"),
+        ([*CONTROL, "--taken", "nonsense"], "--taken: 'nonsense'"),
+        (["size", MODEL, PART, "--context", ""], "--context must be a number"),
+        (["size", MODEL, PART, "--batch", ""], "--batch must be a number"),
+        (["validate", "--runs", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["validate", "--published", "speed", "--rows"], "--rows goes with measured runs"),
+        (["validate", "--published", "speed", "--plot", ""], "--plot goes with measured runs"),
+        (["validate", "--file", "rows.csv"], "--published speed or --published world"),
+    ],
+)
+def test_the_option_that_is_wrong_is_named(capsys, arguments, sentence):
+    assert run(arguments) == 2
+    assert sentence in capsys.readouterr().err

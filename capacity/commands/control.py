@@ -12,6 +12,7 @@ from capacity.commands.options import (
     DeploymentOptions,
     Json,
     Out,
+    bytes_option,
     number_option,
     seconds_option,
     takes_bundles,
@@ -19,7 +20,6 @@ from capacity.commands.options import (
 )
 from capacity.commands.output import as_json, write_json
 from capacity.studies.control import control as study
-from capacity.units import parse_bytes
 
 app = typer.Typer(add_completion=False)
 _CYCLE = "Control cycle"
@@ -77,12 +77,12 @@ def control(
         launch_mode=launch_mode,
         percentile=99.0 if percentile is None else number_option("percentile", percentile) or 0.0,
         p99_over_p50=number_option("jitter", jitter),
-        taken_bytes=0 if taken is None else parse_bytes(taken),
+        taken_bytes=bytes_option("taken", taken) or 0,
         power_mode=power_mode,
         robots=whole_option("robots", robots) or 1,
         parts=tuple(load_hardware(name) for name in other_part or ()),
     )
-    if out:
+    if out is not None:
         write_json(answer.to_dict(), out)
     if json:
         print(as_json(answer.to_dict()))

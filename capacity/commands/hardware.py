@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from capacity.catalog import hardware_ids, load_hardware
-from capacity.commands.options import Json
+from capacity.commands.options import Json, bytes_option
 from capacity.commands.output import as_json
-from capacity.errors import CapacityError
+from capacity.errors import CapacityError, unknown_name
 from capacity.specs.hardware import HardwareSpec
-from capacity.units import number_format, parse_bytes
+from capacity.units import number_format
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,12 +35,12 @@ def list_parts(
 ) -> None:
     """List parts with memory, bandwidth, peak and ridge point."""
     parts = [load_hardware(name) for name in hardware_ids() if all(word.lower() in name for word in words or ())]
-    if vendor:
-        parts = [part for part in parts if part.vendor.lower() == vendor.lower()]
-    if least_memory:
-        least = parse_bytes(least_memory)
+    if vendor is not None:
+        parts = _of_vendor(parts, vendor)
+    least = bytes_option("memory", least_memory)
+    if least is not None:
         parts = [part for part in parts if (part.memory.capacity_bytes or 0) >= least]
-    if computes:
+    if computes is not None:
         number_format(computes)
         parts = [part for part in parts if part.peak(computes) is not None]
     if json:
@@ -49,6 +49,14 @@ def list_parts(
     from capacity.presentation.catalogue import show_parts
 
     show_parts(parts, computes or "bf16")
+
+
+def _of_vendor(parts: list[HardwareSpec], vendor: str) -> list[HardwareSpec]:
+    """The parts of one vendor; one that makes none of the catalogue is an error."""
+    known = sorted({load_hardware(name).vendor.lower() for name in hardware_ids()})
+    if vendor.lower() not in known:
+        raise CapacityError(f"--vendor: {unknown_name('vendor', vendor, known)}")
+    return [part for part in parts if part.vendor.lower() == vendor.lower()]
 
 
 def _row(part: HardwareSpec, computes: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -16,7 +16,9 @@ from capacity.inputs import whole
 from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
 from capacity.studies.sizing import At
-from capacity.units import parse_seconds
+from capacity.units import parse_bytes, parse_seconds
+
+T = TypeVar("T")
 
 _FORMATS, _WORK, _PLACING, _RESULT = "Number formats", "Workload", "Parallelism and engine", "Result"
 
@@ -90,10 +92,10 @@ class WorkloadOptions:
     def build(self) -> Workload:
         """The workload that file and options describe."""
         given = read_workload(self.workload) if self.workload else {}
-        prompt, concurrency = self.prompt or self.context, self.concurrency or self.batch
-        given |= _present("prompt_tokens", whole_option("context" if self.context else "prompt", prompt))
+        for field, names in (("prompt_tokens", ("prompt", "context")), ("concurrency", ("concurrency", "batch"))):
+            for name in names:  # of the two only one is given
+                given |= _present(field, whole_option(name, getattr(self, name)))
         given |= _present("output_tokens", whole_option("output", self.output))
-        given |= _present("concurrency", whole_option("batch" if self.batch else "concurrency", concurrency))
         for name in ("requests_per_s", "percentile"):
             given |= _present(name, number_option(name, getattr(self, name)))
         given |= _present("max_ttft_s", seconds_option("max_ttft", self.max_ttft))
@@ -184,9 +186,18 @@ def number_option(name: str, text: str | None) -> float | None:
 
 def seconds_option(name: str, text: str | None) -> float | None:
     """The time that an option was given, or None. [s]"""
+    return _parsed(name, text, parse_seconds)
+
+
+def bytes_option(name: str, text: str | None) -> int | None:
+    """The size that an option was given, or None. [B]"""
+    return _parsed(name, text, parse_bytes)
+
+
+def _parsed(name: str, text: str | None, parse: Callable[[str], T]) -> T | None:
     if text is None:
         return None
     try:
-        return parse_seconds(text)
+        return parse(text)
     except CapacityError as error:
         raise CapacityError(f"{_flag(name)}: {error}") from None

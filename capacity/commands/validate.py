@@ -51,7 +51,7 @@ def validate(
         from capacity.validation import reference
 
         found = reference.validate(runs)
-        if plot:
+        if plot is not None:
             from capacity.presentation.comparison import save_comparison
 
             save_comparison(found.pairs, plot)
@@ -66,7 +66,7 @@ def validate(
 
         world = published_world.validate(file)
         answer, passed = world, world.passed
-    if out:
+    if out is not None:
         write_json(answer.to_dict(), out)
     if json:
         print(as_json(answer.to_dict()))
@@ -93,6 +93,6 @@ def _check_options(published: Published | None, file: str | None, of_runs: Mappi
     """Refuse options that do not go together."""
     if published is None and file is not None:
         raise CapacityError("--file is another published table: say which with --published speed or --published world")
-    given = [name for name, value in of_runs.items() if value]
+    given = [name for name, value in of_runs.items() if value not in (None, False)]
     if published is not None and given:
         raise CapacityError(f"{given[0]} goes with measured runs, not with --published")

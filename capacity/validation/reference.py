@@ -90,7 +90,7 @@ def validate(file: str | Path | None = None) -> ReferenceCheck:
     CapacityError
         If a file of runs cannot be read, or holds no run that says anything about an estimate.
     """
-    runs = read_runs(file) if file else shipped_runs()
+    runs = shipped_runs() if file is None else read_runs(file)
     if not runs:
         raise CapacityError("no measured runs to validate against; make some with `capacity measure`")
     pairs, not_compared = _compared([run for run in runs if run.accepted])
