@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from capacity.errors import SpecError
+from capacity.importers.text_file import read_text
 
 LARGEST_FILE_BYTES = 10_000_000
 LONGEST_COUNT = 9
@@ -23,7 +24,7 @@ def read_table(file: str | Path | None, *, shipped: str, columns: Sequence[str])
     SpecError
         If the file cannot be read, is too large, is not a table, or lacks columns or rows.
     """
-    where, text = (shipped, _shipped(shipped)) if file is None else (str(file), _outside(Path(file)))
+    where, text = (shipped, _shipped(shipped)) if file is None else (str(file), read_text(file, LARGEST_FILE_BYTES))
     try:
         reader = csv.DictReader(io.StringIO(text))
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
@@ -56,14 +57,3 @@ def count(text: str) -> int | None:
 
 def _shipped(name: str) -> str:
     return files("capacity").joinpath(f"data/published/{name}").read_text(encoding="utf-8")
-
-
-def _outside(path: Path) -> str:
-    try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise SpecError(f"{path}: larger than {LARGEST_FILE_BYTES:,} bytes")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: not UTF-8 text") from None

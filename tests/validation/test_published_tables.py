@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from capacity.cli import run
@@ -64,3 +66,10 @@ def test_a_table_without_rows_is_refused(tmp_path):
 def test_a_table_of_which_no_row_can_be_compared_says_why(tmp_path):
     with pytest.raises(CapacityError, match=r"no row can be compared \(S1: unknown model 'gpt-9'"):
         published_speed.validate(table(tmp_path, ROW.replace("llama-2-7b", "gpt-9")))
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
+    path = tmp_path / "table.csv"
+    os.mkfifo(path)
+    with pytest.raises(SpecError, match="not a regular file"):
+        read_table(path, shipped="none", columns=COLUMNS)
