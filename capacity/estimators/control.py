@@ -354,40 +354,6 @@ def delay_steps(latency_s: ArrayLike, period_s: ArrayLike) -> Any:
     return np.ceil(ratio - _WHOLE * np.maximum(1.0, ratio))
 
 
-def asynchronous_keeps_up(
-    latency_s: ArrayLike, *, period_s: ArrayLike, chunk_actions: ArrayLike, executed_actions: ArrayLike
-) -> Any:
-    """Whether the queue of actions never runs dry when the next chunk is decided while this one plays.
-
-    The next decision starts after s actions, or when the last has ended if that is later; what is left of the
-    chunk must last for the d steps it takes: d <= H - max(s, d).
-
-    Parameters
-    ----------
-    latency_s : array_like
-        Time of a decision. [s]
-    period_s : array_like
-        Control period. [s]
-    chunk_actions : array_like
-        Actions made by a decision, H. [action]
-    executed_actions : array_like
-        Actions between starts of decisions, s. [action]
-
-    Returns
-    -------
-    ndarray
-        Booleans in the broadcast shape of all.
-
-    Examples
-    --------
-    >>> asynchronous_keeps_up([0.073, 0.6], period_s=0.02, chunk_actions=50, executed_actions=25).tolist()
-    [True, False]
-    """
-    executed, made = check_chunk(executed_actions, chunk_actions)
-    delay = delay_steps(latency_s, period_s)
-    return delay <= made - np.maximum(executed, delay)
-
-
 def reaction_s(latency_s: ArrayLike, *, interval_s: ArrayLike) -> Any:
     """Longest time until what is seen changes an action: one decision just misses it, the next one has it. [s]
 

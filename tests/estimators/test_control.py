@@ -9,6 +9,7 @@ import pytest
 from capacity.errors import CapacityError
 from capacity.estimators import control as c
 from capacity.estimators import jitter as j
+from capacity.studies.control_plan import Timing, limit_s
 
 
 def test_one_decision_has_four_rates_under_one_word():
@@ -54,9 +55,17 @@ def play_queue(delay, made, executed, steps=6000):
 @pytest.mark.parametrize("delay", [1, 3, 4, 5, 6, 9])
 @pytest.mark.parametrize("executed", [1, 3, 5, 7, 9, 10])
 def test_asynchronous_queue_runs_dry_exactly_when_a_simulated_one_does(delay, executed):
-    told = c.asynchronous_keeps_up(delay * 0.02, period_s=0.02, chunk_actions=10, executed_actions=executed)
+    told = c.asynchronous_control_per_s(delay * 0.02, period_s=0.02, chunk_actions=10, executed_actions=executed)
 
-    assert bool(told) == all(play_queue(delay, 10, executed)[0])
+    assert (float(told) == 1 / 0.02) == all(play_queue(delay, 10, executed, steps=400)[0])
+
+
+@pytest.mark.parametrize(("made", "executed"), [(10, 1), (10, 5), (10, 7), (10, 10), (9, 3), (1, 1)])
+def test_the_limit_of_an_asynchronous_cycle_is_the_longest_that_never_runs_dry(made, executed):
+    lasting = [delay for delay in range(1, made + 1) if all(play_queue(delay, made, executed, steps=400)[0])]
+    timing = Timing(0.02, 0.0, 0.0, 0.0, "asynchronous", made, executed, 99.0, 1.0)
+
+    assert limit_s(timing) == pytest.approx(0.02 * max(lasting, default=0))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +167,7 @@ def test_nonsense_is_refused():
     with pytest.raises(CapacityError, match="period_s must be finite and positive"):
         c.delay_steps(0.1, -0.02)
     with pytest.raises(CapacityError, match="more than the chunk"):
-        c.asynchronous_keeps_up(0.1, period_s=0.02, chunk_actions=8, executed_actions=9)
+        c.asynchronous_control_per_s(0.1, period_s=0.02, chunk_actions=8, executed_actions=9)
     with pytest.raises(CapacityError, match="whole number"):
         c.chunked_control_per_s(0.1, executed_actions=0, period_s=0.02)
     with pytest.raises(CapacityError, match="percentile"):
