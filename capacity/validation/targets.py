@@ -96,8 +96,9 @@ def absent(runs: Iterable[MeasuredRun], source_name: str, *kinds: str) -> str:
     found = [run for run in runs if run.source == source_name and run.kind in kinds]
     if not found:
         return "no run yet"
-    rejected = sum(not run.accepted for run in found)
-    return f"{len(found)} runs, {'all' if rejected == len(found) else rejected} rejected"
+    if not any(run.accepted for run in found):
+        return f"{len(found)} runs, all rejected"
+    return f"none of {len(found)} runs judges it"
 
 
 def other_kernels(runs: Iterable[MeasuredRun]) -> Iterator[str]:
