@@ -27,5 +27,7 @@ def measure(
     """Measure, and write one record a line; `capacity validate --runs FILE` sets the estimates beside them."""
     from capacity.measure import campaign
 
-    path = campaign.run(kind, device, quick=quick, out=out)
-    print(f"wrote {path}")
+    done = campaign.run(kind, device, quick=quick, out=out)
+    print(f"wrote {done.path}" if done.runs else "nothing was measured, so nothing was written")
+    if done.failed:
+        raise typer.Exit(1)

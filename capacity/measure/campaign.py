@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from capacity.errors import CapacityError, unknown_name
@@ -12,6 +13,8 @@ from capacity.measure.records import write_runs
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
 
+# Named makers of runs; a maker also yields a sentence for each case that it leaves out.
+Planned = Sequence[tuple[str, Callable[[], Iterator[MeasuredRun | str]]]]
 KINDS = ("ceilings", "decode", "memory", "prefill", "all")
 DEVICES = ("cpu", "cuda")
 THREADS = 1
@@ -53,7 +56,16 @@ def cpu_shapes(*, quick: bool) -> list[DecoderShape]:
     return [cpu_shape(*size) for size in sizes] + narrow
 
 
-def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None = None) -> Path:
+@dataclass(frozen=True)
+class Campaign:
+    """The file of the records, how many it holds, and what was asked for and failed, a sentence each."""
+
+    path: Path
+    runs: int
+    failed: tuple[str, ...] = ()
+
+
+def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None = None) -> Campaign:
     """Make the runs of one kind, or of all, on one device, and write them.
 
     Parameters
@@ -69,57 +81,87 @@ def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None =
 
     Returns
     -------
-    Path
-        The file that was written.
+    Campaign
+        The file that was written, and what failed.
 
     Raises
     ------
     CapacityError
-        For an unknown kind or device, or a device that is not there.
+        For an unknown kind or device, a device that is not there, or a file that already holds something.
     """
     for name, given, allowed in (("kind", kind, KINDS), ("device", device, DEVICES)):
         if given not in allowed:
             raise CapacityError(unknown_name(name, given, allowed))
-    target = Path(out) if out else Path(f"{device}-{kind}.jsonl")
+    target = _fresh(Path(out) if out else Path(f"{device}-{kind}.jsonl"))
+    code_commit()  # fixed now: the code that runs is the code that is loaded
+    if device == "cpu":
+        return _written_with_progress(target, cpu_planned(kind, quick=quick), lambda: True)
+    from capacity.measure import cuda_runs
+
+    return _written_with_progress(target, cuda_runs.planned(kind, quick=quick), cuda_runs.device_answers)
+
+
+def _fresh(target: Path) -> Path:
+    """The file, when nothing would be lost by writing it."""
     if not target.parent.is_dir():
         raise CapacityError(f"--out {target}: the folder {target.parent} does not exist")
-    if device == "cuda":
-        from capacity.measure import cuda_runs
-
-        ceilings.cuda_torch()
-        planned = cuda_runs.planned(kind, quick=quick)
-    else:
-        planned = cpu_planned(kind, quick=quick)
-    code_commit()  # fixed now: the code that runs is the code that is loaded
-    return _written_with_progress(target, planned)
-
-
-def _written_with_progress(target: Path, planned: list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]) -> Path:
-    """Make the runs; the file is whole after each of them, so that a campaign that is cut short keeps what it has."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    made: list[MeasuredRun] = []
-    columns = (SpinnerColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TextColumn("{task.description}"))
-    with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
-        task = progress.add_task("starting", total=len(planned))
-        for name, make in planned:
-            progress.update(task, description=name)
-            for made_run in make():
-                made.append(made_run)
-                write_runs(target, made)
-                verdict = "accepted" if made_run.accepted else f"rejected: {made_run.reject_reason}"
-                progress.console.print(f"{describe(made_run)}: {verdict}", highlight=False)
-            progress.advance(task)
+    if target.is_dir():
+        raise CapacityError(f"--out {target}: this is a folder; name a file")
+    if target.exists() and target.stat().st_size:
+        raise CapacityError(f"--out {target}: this file holds something already; move it away or name another")
     return target
 
 
+def _written_with_progress(target: Path, planned: Planned, answers: Callable[[], bool]) -> Campaign:
+    """Make the runs; the file is whole after each of them, so that a campaign that is cut short keeps what it has.
+
+    What fails is told and the rest goes on, unless the device no longer ``answers``.
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    made: list[MeasuredRun] = []
+    failed: list[str] = []
+    columns = (SpinnerColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TextColumn("{task.description}"))
+    with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
+        task = progress.add_task("starting", total=len(planned))
+
+        def tell(text: str) -> None:
+            progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        for name, make in planned:
+            progress.update(task, description=name)
+            try:
+                for found in make():
+                    if not isinstance(found, str):
+                        made.append(found)
+                        write_runs(target, made)
+                    tell(found if isinstance(found, str) else describe(found))
+            except Exception as error:  # whatever it is, it must not cost the other runs
+                failed.append(f"{name} failed: {_first_line(error)}")
+                tell(failed[-1])
+                if not answers():
+                    failed.append("the device no longer answers, so the runs after that were not made")
+                    tell(failed[-1])
+                    break
+            progress.advance(task)
+    return Campaign(target, len(made), tuple(failed))
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, in one line; the kind of an error that is not ours says more than its words."""
+    text = (str(error).strip() or "no reason given").splitlines()[0]
+    return text if isinstance(error, CapacityError) else f"{type(error).__name__}: {text}"
+
+
 def describe(made: MeasuredRun) -> str:
-    """A run in one line."""
+    """A run in one line, and whether it is accepted."""
+    verdict = "accepted" if made.accepted else f"rejected: {made.reject_reason}"
     if made.workload is None:
-        return f"{made.kind}, " + ", ".join(f"{name} {value:.3g}" for name, value in made.values.items())
+        values = ", ".join(f"{name} {value:.3g}" for name, value in made.values.items())
+        return f"{made.kind}, {values}: {verdict}"
     w = made.workload
     text = f"{made.kind} {w.model}, batch {w.batch}, context {w.context_tokens or w.prompt_tokens}"
-    return f"{text}, {made.min_s * 1e3:.2f} ms" if made.samples_s else text
+    return f"{text}, {made.min_s * 1e3:.2f} ms: {verdict}" if made.samples_s else f"{text}: {verdict}"
 
 
 def cpu_planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]:

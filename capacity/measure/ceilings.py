@@ -17,6 +17,11 @@ from capacity.measure.quiet import multiply_add_flop_per_s
 READ_BYTES = 768 * 2**20
 REPEATS = 7
 CUDA_READ_BYTES = 4 * 2**30
+ROW_BYTES = 32 * 1024  # of the rows that are summed
+LINK_BYTES = 2**28
+GEMM_SIZES = (4096, 8192)
+WARMUP_RUNS = 3
+RUNS_PER_SAMPLE = 5
 
 
 def best_s(run: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -100,17 +105,18 @@ def cuda_ceilings(*, quick: bool = False) -> Iterator[tuple[str, float]]:
     """
     torch = cuda_torch()
     yield "context_bytes", _context_bytes(torch)
-    size = CUDA_READ_BYTES // (8 if quick else 1)
+    free, _ = torch.cuda.mem_get_info()
+    size = min(CUDA_READ_BYTES // (8 if quick else 1), free // 4 // ROW_BYTES * ROW_BYTES)
     yield from _cuda_streams(torch, size)
-    for name, kind in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
-        yield f"{name}_gemm_flop_per_s", max(_cuda_gemm(torch, size, kind) for size in (4096, 8192))
+    yield from _cuda_peaks(torch)
     small = torch.zeros(32, device="cuda")
     yield "eager_launch_s", _eager_launch_s(torch, small)
     yield "graph_launch_s", _graph_launch_s(torch, small)
-    pinned = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
-    there = torch.empty(2**28, dtype=torch.uint8, device="cuda")
-    yield "host_to_device_bytes_per_s", 2**28 / cuda_best_s(torch, lambda: there.copy_(pinned, non_blocking=True))
-    yield "device_to_host_bytes_per_s", 2**28 / cuda_best_s(torch, lambda: pinned.copy_(there, non_blocking=True))
+    pinned = torch.empty(LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(LINK_BYTES, dtype=torch.uint8, device="cuda")
+    pinned.random_()
+    yield "host_to_device_bytes_per_s", LINK_BYTES / cuda_best_s(torch, lambda: there.copy_(pinned, non_blocking=True))
+    yield "device_to_host_bytes_per_s", LINK_BYTES / cuda_best_s(torch, lambda: pinned.copy_(there, non_blocking=True))
 
 
 def cuda_torch() -> Any:
@@ -124,11 +130,32 @@ def cuda_torch() -> Any:
     return torch
 
 
-def _cuda_streams(torch: Any, size: int) -> Iterator[tuple[str, float]]:
-    words = torch.randn(size // 4, device="cuda")
-    target = torch.empty_like(words)
-    yield "read_bytes_per_s", max(_cuda_reads(torch, words))
-    yield "copy_bytes_per_s", 2 * size / cuda_best_s(torch, lambda: target.copy_(words))
+def event_samples_s(
+    torch: Any, run: Callable[[], Any], repeats: int, *, runs: int = RUNS_PER_SAMPLE
+) -> tuple[float, ...]:
+    """Times of a run between two events around several runs, after a warm-up. [s]
+
+    A run that does not count comes first: the stream is busy when the first event is reached, so the host's launch
+    of what follows is no part of the time.
+    """
+    for _ in range(WARMUP_RUNS):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        run()
+        start.record()
+        for _ in range(runs):
+            run()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) * 1e-3 / runs)
+    return tuple(times)
+
+
+def cuda_best_s(torch: Any, run: Callable[[], Any], repeats: int = 10) -> float:
+    """Fastest of several samples between two events on the stream. [s]"""
+    return min(event_samples_s(torch, run, repeats))
 
 
 def _context_bytes(torch: Any) -> float:
@@ -139,32 +166,24 @@ def _context_bytes(torch: Any) -> float:
     return float(total - free - torch.cuda.memory_reserved())
 
 
-def event_samples_s(torch: Any, run: Callable[[], Any], repeats: int) -> tuple[float, ...]:
-    """Times between two events around single runs, after a warm-up. [s]"""
-    for _ in range(3):
-        run()
-    times = []
-    for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop) * 1e-3)
-    return tuple(times)
-
-
-def cuda_best_s(torch: Any, run: Callable[[], Any], repeats: int = 10) -> float:
-    """Fastest of several runs between two events on the stream. [s]"""
-    return min(event_samples_s(torch, run, repeats))
+def _cuda_streams(torch: Any, size: int) -> Iterator[tuple[str, float]]:
+    words = torch.randn(size // 4, device="cuda")
+    target = torch.empty_like(words)
+    yield "read_bytes_per_s", max(_cuda_reads(torch, words))
+    copies = (
+        lambda: target.copy_(words),
+        lambda: torch.neg(words, out=target),
+        lambda: torch.add(words, 1.0, out=target),
+    )
+    yield "copy_bytes_per_s", 2 * words.nbytes / min(cuda_best_s(torch, copy) for copy in copies)
 
 
 def _cuda_reads(torch: Any, words: Any) -> Iterator[float]:
     """Reads that give almost nothing back: sums of rows, a largest value, and a product with a vector."""
-    rows = words.view(-1, 8192)
-    x = torch.randn(8192, device="cuda")
+    rows = words.view(-1, ROW_BYTES // 4)
+    x = torch.randn(rows.shape[1], device="cuda")
     out = torch.empty(rows.shape[0], device="cuda")
-    narrow, narrow_x = words.view(torch.bfloat16).view(-1, 8192), x.bfloat16()
+    narrow, narrow_x = words.view(torch.bfloat16).view(-1, rows.shape[1]), x.bfloat16()
     narrow_out = torch.empty(narrow.shape[0], device="cuda", dtype=torch.bfloat16)
     runs = (
         lambda: torch.sum(rows, 1, out=out),
@@ -176,10 +195,35 @@ def _cuda_reads(torch: Any, words: Any) -> Iterator[float]:
         yield words.nbytes / cuda_best_s(torch, run)
 
 
-def _cuda_gemm(torch: Any, size: int, kind: Any) -> float:
+def _cuda_peaks(torch: Any) -> Iterator[tuple[str, float]]:
+    """Rate of the library's matrix product by format; a format that device or library lacks is left out."""
+    products = {"bf16": _product, "fp16": _product, "fp32": _product, "int8": _int8_product, "fp8_e4m3": _fp8_product}
+    for name, product in products.items():
+        try:
+            best = max(2.0 * size**3 / cuda_best_s(torch, product(torch, size, name)) for size in GEMM_SIZES)
+        except (RuntimeError, AttributeError, TypeError) as error:
+            if isinstance(error, torch.OutOfMemoryError) or product is _product:
+                raise
+            continue
+        yield f"{name}_gemm_flop_per_s", best
+
+
+def _product(torch: Any, size: int, name: str) -> Callable[[], Any]:
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[name]
     a, b = (torch.randn(size, size, device="cuda").to(kind) for _ in range(2))
     out = torch.empty(size, size, device="cuda", dtype=kind)
-    return 2.0 * size**3 / cuda_best_s(torch, lambda: torch.mm(a, b, out=out))
+    return lambda: torch.mm(a, b, out=out)
+
+
+def _int8_product(torch: Any, size: int, name: str) -> Callable[[], Any]:
+    a, b = (torch.randint(-127, 128, (size, size), dtype=torch.int8, device="cuda") for _ in range(2))
+    return lambda: torch._int_mm(a, b.t())  # the second by columns, as the tensor cores take it
+
+
+def _fp8_product(torch: Any, size: int, name: str) -> Callable[[], Any]:
+    a, b = (torch.randn(size, size, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones((), device="cuda")
+    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
 def _eager_launch_s(torch: Any, small: Any) -> float:

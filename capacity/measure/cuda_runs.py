@@ -1,46 +1,63 @@
-"""The GPU campaign: ceilings, correctness, decode and prefill grids and memory of the CUDA decoder, as records.
+"""The GPU campaign: ceilings, memory, decode and prefill grids of the CUDA decoder, as records.
 
-Rehearsed without a device by running the same functions on the emulation; what that takes is never recorded.
+Rehearsed without a device by a test that runs the same functions on the emulation and a pretended torch.cuda; what that
+takes is never kept.
 """
 
 from __future__ import annotations
 
-import subprocess
-import tomllib
+import ctypes
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 
-from capacity.measure import ceilings, nvrtc
-from capacity.measure.environment import code_commit, cpu_model, load_average, now_utc, software
+from capacity.measure import ceilings
+from capacity.measure.cuda_check import check_decode, check_prefill, with_result
+from capacity.measure.cuda_machine import Bench, compiler_name, left_out
+from capacity.measure.driver import CudaDevice
 from capacity.measure.harness import counts, workload
-from capacity.measure.memory_probe import largest_batch
-from capacity.measure.oracle import relative_error, step
+from capacity.measure.memory_probe import arena_holds, largest_batch
+from capacity.measure.operators import CUDA_CORE_BATCH
 from capacity.measure.prefill import Prefill
 from capacity.measure.shape import DecoderShape
-from capacity.measure.source import kernel_sha256
 from capacity.measure.step import ReferenceDecoder
-from capacity.specs.measured_run import Held, Machine, MeasuredRun, Quality
+from capacity.measure.weights import DecoderWeights, random_weights
+from capacity.specs.measured_run import Held, MeasuredRun
 
-# fp32 accumulation up to batch 4; above, activations in 16 bits round once a kernel (docs/kernel.md).
-TOLERANCES = {"fused": 2e-6, "bf16": 2e-2, "int8": 2e-2, "fp16": 3e-3}
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Made = Iterator[MeasuredRun | str]  # runs, and a sentence for each case that is left out
 REPLAYS = 20
+OPERATOR_REPLAYS = 5
+PREFILL_REPEATS = 7
 CONTEXTS = (128, 2048, 8192)
 BATCHES = (1, 2, 4, 16, 64)
+MOST_TOKENS = 64 * 2048  # of all sequences of a case
+MEMORY_CASES = ((1, 1000), (4, 2048))
+PREFILL_CASES = ((1, 128), (1, 1024), (1, 8192), (8, 1024))
+ARENA_SHARE = 1.6  # of the weights: leaves room for some sequences and not for all
+MOST_SEQUENCES = 256
+OWN_READ_BYTES = 2**31
+READ_THREADS = 512
+IN_TORCH = {"backend": "torch", "gemm_backend": "torch", "attention_backend": "sdpa"}
 
 
 def shapes(*, quick: bool) -> list[DecoderShape]:
-    """Sizes of well-known decoders, 1 to 15 GB a step at 16 bits, and two of them in int8 and fp16."""
+    """Sizes of well-known decoders, 1 to 15 GB a step at 16 bits; three of them in int8 and fp16 too.
+
+    The smallest and the largest of each format come first: they are fitted, and the others held out.
+    """
     sizes = {
         "1b": (16, 2048, 32, 8, 64, 8192, 128_256),
+        "8b": (32, 4096, 32, 8, 128, 14_336, 128_256),
         "3b": (28, 3072, 24, 8, 128, 8192, 128_256),
         "7b": (32, 4096, 32, 32, 128, 11_008, 32_000),
-        "8b": (32, 4096, 32, 8, 128, 14_336, 128_256),
     }
-    wanted = [("1b", "bf16")] if quick else [(name, "bf16") for name in sizes]
-    wanted += [] if quick else [("1b", "int8"), ("8b", "int8"), ("1b", "fp16")]
-    return [shape(name, *sizes[name], weights) for name, weights in wanted]
+    if quick:
+        return [shape("1b", *sizes["1b"], "bf16")]
+    narrow = [shape(name, *sizes[name], weights) for weights in ("int8", "fp16") for name in ("1b", "8b", "3b")]
+    return [shape(name, *size, "bf16") for name, size in sizes.items()] + narrow
 
 
 def shape(
@@ -60,241 +77,252 @@ def shape(
     )
 
 
-def planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Iterator[MeasuredRun]]]]:
-    """The runs of a GPU campaign as named makers, in the order that gives most if it is cut short."""
-    found: list[tuple[str, Callable[[], Iterator[MeasuredRun]]]] = []
+def planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Made]]]:
+    """The runs of a GPU campaign as named makers, in the order that gives most if it is cut short.
+
+    Raises
+    ------
+    CapacityError
+        Without torch, a CUDA device, or its driver.
+    """
+    ceilings.cuda_torch()
+    bench = Bench(CudaDevice())
+    found: list[tuple[str, Callable[[], Made]]] = []
     all_shapes = shapes(quick=quick)
+    wide = [one for one in all_shapes if one.weight_format == "bf16"]
     if kind in ("ceilings", "all"):
-        found.append(("ceilings", lambda: iter([ceiling_run(quick=quick)])))
-    if kind in ("decode", "all"):
-        found += [(f"decode {one.name}", _decode(one, quick)) for one in all_shapes]
+        found.append(("ceilings", lambda: iter([ceiling_run(bench, quick=quick)])))
     if kind in ("memory", "all"):
-        found += [(f"memory {one.name}", _memory(one)) for one in all_shapes[:2]]
+        found += [(f"memory {one.name}", partial(memory_runs, one, bench, quick=quick)) for one in wide[:2]]
+    if kind in ("decode", "all"):
+        found += [(f"decode {one.name}", partial(decode_runs, one, bench, quick=quick)) for one in all_shapes]
     if kind in ("prefill", "all"):
-        found += [(f"prefill {one.name}", _prefill(one, quick)) for one in all_shapes if one.weight_format == "bf16"]
+        found += [(f"prefill {one.name}", partial(prefill_runs, one, bench, quick=quick)) for one in wide]
     return found
 
 
-def ceiling_run(*, quick: bool) -> MeasuredRun:
-    """All ceilings of the device as one record, its own streaming read among them."""
-    before = _smi()
-    load = load_average()
+def device_answers() -> bool:
+    """Whether the device still works: after an illegal access every further call of this process fails."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+# ---- ceilings ----
+
+
+def ceiling_run(bench: Bench, *, quick: bool) -> MeasuredRun:
+    """All ceilings of the device as one record, the decoder's own streaming read among them."""
     found = dict(ceilings.cuda_ceilings(quick=quick))
-    found["read_bytes_per_s"] = max(found["read_bytes_per_s"], _own_read_bytes_per_s())
-    return _record("ceiling", before, load, values=found)
+    found["read_bytes_per_s"] = max(found["read_bytes_per_s"], _own_read_bytes_per_s(bench))
+    return bench.record("ceiling", ran={"backend": "torch"}, values=found)
 
 
-def _own_read_bytes_per_s() -> float:
+def _own_read_bytes_per_s(bench: Bench) -> float:
     """The decoder's own streaming read of a buffer larger than any cache. [B/s]"""
-    import ctypes
-
     import torch
 
-    from capacity.measure.driver import CudaDevice
-
-    device = CudaDevice()
-    kernel = device.load("small", {"WIDE": 0, "HEAD_SIZE": 8, "BLOCK_TOKENS": 1})["stream_read"]
-    size = 2**31
-    words = torch.randint(0, 2**31 - 1, (size // 4,), dtype=torch.int32, device="cuda")
-    out = torch.zeros(1, dtype=torch.int32, device="cuda")
-    blocks = device.limits.processors * max(1, kernel.blocks_per_processor(512, 0))
-    count = ctypes.c_longlong(size // 16)
-    return size / ceilings.cuda_best_s(torch, lambda: kernel((blocks, 1, 1), 512, 0, words, count, out))
+    kernel = bench.backend.load("small", {"WIDE": 0, "HEAD_SIZE": 8, "BLOCK_TOKENS": 1})["stream_read"]
+    words = torch.randint(0, 2**31 - 1, (OWN_READ_BYTES // 4,), dtype=torch.int32, device=bench.device)
+    out = torch.zeros(1, dtype=torch.int32, device=bench.device)
+    grid = (bench.backend.limits.processors * max(1, kernel.blocks_per_processor(READ_THREADS, 0)), 1, 1)
+    loads = ctypes.c_longlong(OWN_READ_BYTES // 16)
+    return OWN_READ_BYTES / ceilings.cuda_best_s(torch, lambda: kernel(grid, READ_THREADS, 0, words, loads, out))
 
 
-def _decode(one: DecoderShape, quick: bool) -> Callable[[], Iterator[MeasuredRun]]:
-    def make() -> Iterator[MeasuredRun]:
-        from capacity.measure.driver import CudaDevice
-        from capacity.measure.weights import random_weights
-
-        device = CudaDevice()
-        weights = random_weights(one, device.device)
-        for batch in BATCHES[: 1 if quick else None]:
-            for context in CONTEXTS[: 1 if quick else None]:
-                if batch * context <= 64 * 2048:
-                    yield decode_run(one, batch, context, device, weights)
-
-    return make
+# ---- decode ----
 
 
-def decode_run(one: DecoderShape, batch: int, context: int, backend: Any, weights: Any) -> MeasuredRun:
-    """One decode run: checked against the oracle on a shape of one layer, then a captured step replayed."""
+def decode_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
+    """The decode grid of one shape, on shared random weights."""
+    largest = max(one.vocabulary, 2 * one.intermediate_size) * one.hidden_size
+    if reason := left_out(one.name, one.weight_bytes() + 2 * 4 * largest):  # two in fp32 while they are drawn
+        yield reason
+        return
+    weights = random_weights(one, bench.device)
+    for batch, context in decode_cases(one)[: 1 if quick else None]:
+        oracle_bytes = 2 * 8 * one.vocabulary * one.hidden_size  # table and head in float64
+        name = f"{one.name}, batch {batch}, context {context}"
+        yield left_out(name, one.cache_bytes(batch, context) + oracle_bytes) or decode_run(
+            one, batch, context, bench, weights
+        )
+
+
+def decode_cases(one: DecoderShape) -> list[tuple[int, int]]:
+    """Batches and contexts of the grid.
+
+    Above ``CUDA_CORE_BATCH`` int8 weights are written out in 16 bits in every step, which no engine does and
+    no estimate is for.
+    """
+    most = CUDA_CORE_BATCH if one.weight_format == "int8" else max(BATCHES)
+    cases = [(batch, context) for batch in BATCHES for context in CONTEXTS]
+    return [(batch, context) for batch, context in cases if batch <= most and batch * context <= MOST_TOKENS]
+
+
+def decode_run(one: DecoderShape, batch: int, context: int, bench: Bench, weights: DecoderWeights) -> MeasuredRun:
+    """One decode run: first layers checked against the oracle, then the captured step replayed, then each operator."""
     import torch
 
-    before, load = _smi(), load_average()
-    quality = check(one, batch, min(context, 512), backend)
-    decoder = ReferenceDecoder(one, batch, context, backend, weights=weights, advance=False)
+    quality = check_decode(one, batch, context, bench.backend, weights)
+    decoder = ReferenceDecoder(one, batch, context, bench.backend, weights=weights, advance=False)
     decoder.set_state([0] * batch, [context - 1] * batch)
-    graph = decoder.capture()
-    return _record(
+    samples = ceilings.event_samples_s(torch, decoder.capture().replay, REPLAYS)
+    quality = with_result(quality, decoder.logits)
+    return bench.record(
         "decode",
-        before,
-        load,
+        ran={
+            "backend": compiler_name(),
+            "gemm_backend": decoder.gemm_backend,
+            "attention_backend": "simt",
+            "graph": True,
+            "splits": decoder.splits,
+            "launch": decoder.choices(),
+        },
         workload=workload(one, batch=batch, context_tokens=context),
         counts=counts(decoder.operators(context)),
         clock="cuda_event",
-        warmup_steps=3,
-        samples_s=ceilings.event_samples_s(torch, graph.replay, REPLAYS),
+        warmup_steps=ceilings.WARMUP_RUNS,
+        samples_s=samples,
+        operator_s=_operator_s(decoder),
         quality=quality,
-        graph=True,
-        gemm_backend=decoder.gemm_backend,
-        splits=decoder.splits,
     )
 
 
-def check(one: DecoderShape, batch: int, context: int, backend: Any) -> Quality:
-    """A step of a decoder of two such layers and a short vocabulary against the float64 oracle."""
-    from dataclasses import replace
-
+def _operator_s(decoder: ReferenceDecoder) -> dict[str, float]:
+    """Time of each operator of the step, from a graph of its launches in all layers. [s]"""
     import torch
 
-    small = replace(one, layers=2, vocabulary=min(one.vocabulary, 4096))
-    decoder = ReferenceDecoder(small, batch, context, backend, advance=False)
-    token = [number % small.vocabulary for number in range(batch)]
-    decoder.set_state(token, [context - 1] * batch)
-    decoder.step()
-    if backend.device == "cuda":
-        torch.cuda.synchronize()
-    table = decoder.workspace["block_table"]
-    expected = step(
-        small, decoder.weights, decoder_tokens(decoder, token), decoder.position, decoder.keys, decoder.values, table
-    ).logits
-    found = decoder.logits[:, : small.vocabulary]
-    same = bool((found.argmax(1) == expected.argmax(1)).all())
-    narrow = decoder.gemm_backend != "simt"
-    return Quality(
-        relative_error=relative_error(found, expected),
-        argmax_match=same or narrow,  # 16-bit logits tie; the error then judges alone
-        tolerance=TOLERANCES[small.weight_format if narrow else "fused"],
+    graphs = {name: decoder.capture(name) for name in decoder.operators_launched}
+    return {name: min(ceilings.event_samples_s(torch, g.replay, OPERATOR_REPLAYS)) for name, g in graphs.items()}
+
+
+# ---- prefill ----
+
+
+def prefill_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
+    """Prefills of one shape in plain torch, each checked against the oracle before it is timed."""
+    import torch
+
+    cases = PREFILL_CASES[: 1 if quick else None]
+    if reason := left_out(f"prefill of {one.name}", _prefill_bytes(one, max(batch * count for batch, count in cases))):
+        yield reason
+        return
+    model = Prefill(one, device=bench.device, max_tokens=max(count for _, count in cases))
+    source = torch.Generator(bench.device).manual_seed(0)
+    for batch, tokens in cases:
+        size = (batch, tokens)
+        prompts = torch.randint(0, one.vocabulary, size, generator=source, device=bench.device)
+        yield prefill_run(model, prompts, bench)
+
+
+def prefill_run(model: Prefill, prompts: Tensor, bench: Bench) -> MeasuredRun:
+    """One prefill run."""
+    import torch
+
+    quality = check_prefill(model, prompts)
+    samples = ceilings.event_samples_s(torch, partial(model, prompts), PREFILL_REPEATS, runs=1)
+    batch, tokens = prompts.shape
+    return bench.record(
+        "prefill",
+        ran=IN_TORCH,
+        workload=workload(model.shape, batch=batch, prompt_tokens=tokens),
+        clock="cuda_event",
+        warmup_steps=ceilings.WARMUP_RUNS,
+        samples_s=samples,
+        quality=with_result(quality, model(prompts)),
     )
 
 
-def decoder_tokens(decoder: ReferenceDecoder, token: list[int]) -> Any:
-    """The tokens of the step as the decoder's device holds them; the step itself has replaced its own."""
+def _prefill_bytes(one: DecoderShape, tokens: int) -> int:
+    """About what weights, activations and the oracle's table and head take. [B]"""
+    per_token = 4 * one.hidden_size + 4 * one.intermediate_size + 3 * (one.query_size + one.kv_size)
+    return one.weight_bytes() + tokens * per_token * one.wide_bytes + 2 * 8 * one.vocabulary * one.hidden_size
+
+
+# ---- memory ----
+
+
+def memory_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
+    """What weights, cache and prefill hold, and the largest batch of an arena, for two batches and contexts."""
+    arena_bytes = int(ARENA_SHARE * one.weight_bytes())
+    for batch, tokens in MEMORY_CASES[: 1 if quick else None]:
+        name = f"memory of {one.name}, batch {batch}, {tokens} tokens"
+        reason = left_out(name, max(2 * arena_bytes, _prefill_bytes(one, batch * tokens)))
+        if reason:
+            yield reason
+            continue
+        yield memory_run(one, batch, tokens, bench)
+        yield arena_run(one, tokens, bench)
+
+
+def memory_run(one: DecoderShape, batch: int, tokens: int, bench: Bench) -> MeasuredRun:
+    """Weights and prefill peak as the caching allocator counts them, and the cache as single steps write it."""
     import torch
 
-    return torch.tensor(token, dtype=torch.int32, device=decoder.position.device)
-
-
-def _prefill(one: DecoderShape, quick: bool) -> Callable[[], Iterator[MeasuredRun]]:
-    def make() -> Iterator[MeasuredRun]:
-        import torch
-
-        model = Prefill(one, device="cuda", max_tokens=8192)
-        for batch, tokens in [(1, 128)] if quick else [(1, 128), (1, 1024), (1, 8192), (8, 1024)]:
-            before, load = _smi(), load_average()
-            prompts = torch.randint(0, one.vocabulary, (batch, tokens), device="cuda")
-            samples = ceilings.event_samples_s(torch, partial(model, prompts), repeats=9)
-            asked = workload(one, batch=batch, prompt_tokens=tokens)
-            yield _record(
-                "prefill", before, load, workload=asked, clock="cuda_event", samples_s=samples, backend="torch"
-            )
-
-    return make
-
-
-def _memory(one: DecoderShape) -> Callable[[], Iterator[MeasuredRun]]:
-    def make() -> Iterator[MeasuredRun]:
-        for batch, tokens in ((1, 1000), (4, 2048)):
-            yield memory_run(one, batch=batch, tokens=tokens)
-
-    return make
-
-
-def memory_run(one: DecoderShape, *, batch: int, tokens: int) -> MeasuredRun:
-    """Weights, cache and prefill peak as the caching allocator counts them, and the largest batch in an arena."""
-    import torch
-
-    from capacity.measure.memory_probe import arena_holds, paged_cache
-
-    before, load = _smi(), load_average()
-    start = torch.cuda.memory_allocated()
-    model = Prefill(one, device="cuda", max_tokens=tokens)
-    prompts = torch.randint(0, one.vocabulary, (batch, tokens), device="cuda")
-    held = paged_cache(one, batch, tokens, "cuda")
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    model = Prefill(one, device=bench.device, max_tokens=tokens)
+    prompts = torch.randint(0, one.vocabulary, (batch, tokens), device=bench.device)
+    model(prompts[:, :1])  # what the libraries take once is no activation
     torch.cuda.reset_peak_memory_stats()
     base = torch.cuda.memory_allocated()
     model(prompts)
     torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated() - base
-    arena_bytes = int(model.weight_bytes * 1.6)
-    found = largest_batch(lambda n: arena_holds(model, batch=n, tokens=tokens, arena_bytes=arena_bytes), limit=256)
-    allocated = sum(tensor.nbytes for tensor in held)
-    return _record(
+    peak, reserved = torch.cuda.max_memory_allocated() - base, torch.cuda.max_memory_reserved()
+    used, weight_bytes = free - torch.cuda.mem_get_info()[0], model.weight_bytes
+    del model
+    decoder = ReferenceDecoder(one, batch, tokens, bench.backend)
+    return bench.record(
         "memory",
-        before,
-        load,
+        ran=IN_TORCH,
         workload=workload(one, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
-        backend="torch",
         memory=Held(
-            weight_bytes=model.weight_bytes,
-            kv_bytes=2 * one.layers * tokens * one.kv_size * one.kv_bytes * batch,
-            kv_allocated_bytes=allocated,
+            weight_bytes=weight_bytes,
+            kv_bytes=written_cache_bytes(decoder, tokens),
+            kv_allocated_bytes=decoder.cache_bytes(),
             activation_peak_bytes=peak,
-            context_bytes=start,
-            arena_bytes=arena_bytes,
-            max_batch=found,
+            peak_reserved_bytes=reserved,
+            device_used_bytes=max(0, used),
+            workspace_bytes=decoder.workspace_bytes(),
         ),
     )
 
 
-def _record(kind: str, before: dict[str, float], load: float, **fields: Any) -> MeasuredRun:
-    """A sealed record of this device."""
-    told = {name: fields.pop(name) for name in ("graph", "gemm_backend", "splits") if name in fields}
-    return MeasuredRun(
-        kind=kind,
-        source="gpu",
-        created_utc=now_utc(),
-        code_commit=code_commit(),
-        kernel_sha256=kernel_sha256(),
-        machine=machine(before, load),
-        software=software(fields.pop("backend", "nvrtc"), nvrtc.compiler_version(), **told),
-        **fields,
-    ).sealed()
+def written_cache_bytes(decoder: ReferenceDecoder, tokens: int) -> int:
+    """Bytes that ``tokens`` steps write into a cache of NaN: its values that are numbers afterwards. [B]"""
+    graph = decoder.capture()
+    for cache in (*decoder.keys, *decoder.values):
+        cache.fill_(float("nan"))
+    decoder.set_state([0] * decoder.batch, [0] * decoder.batch)
+    for _ in range(tokens):
+        graph.replay()
+    written = sum(int((~cache.isnan()).sum()) for cache in (*decoder.keys, *decoder.values))
+    return written * decoder.keys[0].element_size()
 
 
-def machine(before: dict[str, float], load: float) -> Machine:
-    """The device and its clocks and power limit before and after."""
-    import torch
-
-    facts, after = torch.cuda.get_device_properties(0), _smi()
-    return Machine(
-        device_name=facts.name,
-        part=part_of_device(facts.name),
-        compute_capability=f"{facts.major}.{facts.minor}",
-        units=facts.multi_processor_count,
-        l2_bytes=getattr(facts, "L2_cache_size", None),
-        memory_bytes=facts.total_memory,
-        driver=_smi_text("driver_version"),
-        power_limit_w=after.get("power_limit_w"),
-        clock_hz_before={name: before[name] for name in ("sm", "memory") if name in before},
-        clock_hz_after={name: after[name] for name in ("sm", "memory") if name in after},
-        cpu_model=cpu_model(),
-        threads=1,
-        load_before=load,
-        load_after=load_average(),
+def arena_run(one: DecoderShape, tokens: int, bench: Bench) -> MeasuredRun:
+    """Largest batch of ``tokens`` each whose weights, cache and prefill stay within an arena, by bisection."""
+    model = Prefill(one, device=bench.device, max_tokens=tokens)
+    arena_bytes = int(model.weight_bytes * ARENA_SHARE)
+    found = largest_batch(
+        lambda n: arena_holds(model, batch=n, tokens=tokens, arena_bytes=arena_bytes), limit=MOST_SEQUENCES
+    )
+    return bench.record(
+        "memory",
+        ran=IN_TORCH,
+        workload=workload(one, batch=max(1, found), context_tokens=tokens, prompt_tokens=tokens),
+        memory=Held(weight_bytes=model.weight_bytes, arena_bytes=arena_bytes, max_batch=found),
     )
 
 
-def part_of_device(name: str) -> str | None:
-    """The part of the catalogue that a device name stands for; None when the table does not know the name."""
-    text = files("capacity").joinpath("data/device_names.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text).get(name)
-
-
-def _smi() -> dict[str, float]:
-    """Clocks [Hz] and power limit [W] as the driver tool prints them; empty where it is missing."""
-    numbers = _smi_text("clocks.sm,clocks.mem,power.limit").split(",")
-    names = (("sm", 1e6), ("memory", 1e6), ("power_limit_w", 1.0))
-    try:
-        return {name: float(text) * factor for (name, factor), text in zip(names, numbers, strict=True)}
-    except ValueError:
-        return {}
-
-
-def _smi_text(query: str) -> str:
-    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits", "--id=0"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+def tiny_steps() -> None:
+    """A step of every kernel on a small decoder, for a checker of memory accesses to watch."""
+    device = CudaDevice()
+    for weights, batch in (("bf16", 2), ("int8", 5)):  # int8 above batch 4 takes all the small kernels
+        one = shape("tiny", 1, 256, 8, 2, 64, 512, 1030, weights)
+        quality = check_decode(one, batch, 64, device, random_weights(one, device.device))
+        print(f"{weights}, batch {batch}: error {quality.relative_error:.1e} of {quality.tolerance:.1e}")

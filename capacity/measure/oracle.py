@@ -1,9 +1,9 @@
 """The decode step in float64, kernel by kernel, in the order and with the names of the kernels.
 
-Written for being read beside them. Weights are the stored numbers, widened. Keys and values are those in the cache:
-a kernel's sum that falls close to the middle between two bf16 numbers may round the other way than the
-oracle's, so the oracle attends to what the kernel stored, and ``step`` hands out what it would have stored, to be
-compared within one unit in the last place.
+Written for being read beside them; ``prompt`` takes a whole prompt with the same functions. Weights are the stored
+numbers, widened. Keys and values are those in the cache: a kernel's sum that falls close to the middle between two
+bf16 numbers may round the other way than the oracle's, so the oracle attends to what the kernel stored, and ``step``
+hands out what it would have stored, to be compared within one unit in the last place.
 """
 
 from __future__ import annotations
@@ -47,6 +47,30 @@ def step(
         x = x + gate_up(shape, x, layer.mlp_norm, layer.gate_up.exact()) @ layer.down.exact().T
     logits = head(shape, x, weights.final_norm, weights.head.exact())
     return OracleStep(logits, tuple(k for k, _ in appended), tuple(v for _, v in appended))
+
+
+def prompt(shape: DecoderShape, weights: DecoderWeights, tokens: Tensor) -> Tensor:
+    """Logits [1, vocabulary] after the last of ``tokens`` [tokens], each of which sees itself and those before it."""
+    import torch
+
+    position = torch.arange(len(tokens), device=tokens.device)
+    table = torch.arange(shape.context_blocks(len(tokens)), device=tokens.device).expand(len(tokens), -1)
+    x = embed(weights.embedding.exact(), tokens)
+    for layer in weights.layers:
+        q, k, v = qkv(shape, x, layer.attention_norm, layer.qkv.exact(), position)
+        attended = attention(shape, q, paged(shape, k), paged(shape, v), table, position)
+        x = x + attended @ layer.output.exact().T
+        x = x + gate_up(shape, x, layer.mlp_norm, layer.gate_up.exact()) @ layer.down.exact().T
+    return head(shape, x[-1:], weights.final_norm, weights.head.exact())
+
+
+def paged(shape: DecoderShape, rows: Tensor) -> Tensor:
+    """Keys or values [tokens, kv_heads, head_size] as a cache of whole blocks in order."""
+    import torch
+
+    size = shape.block_tokens
+    padded = torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, -len(rows) % size))
+    return padded.view(-1, size, shape.kv_heads, shape.head_size).transpose(1, 2)
 
 
 def embed(embedding: Tensor, token: Tensor) -> Tensor:

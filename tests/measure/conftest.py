@@ -1,6 +1,8 @@
-"""Small decoders on the emulated device. Everything here needs torch and a C++ compiler."""
+"""Small decoders on the emulated device, which needs torch and a C++ compiler, or on another one."""
 
+import importlib.util
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +11,8 @@ from capacity.measure.shape import DecoderShape
 
 @pytest.fixture(scope="session")
 def emulated():
-    """Runs one step of a small decoder on fibers and returns the decoder and what the oracle says of that step."""
+    """Runs one step of a small decoder, on fibers unless told, and returns it and what the oracle says of that step."""
     torch = pytest.importorskip("torch")
-    if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
-        pytest.skip("no C++ compiler: the kernels cannot be built for the CPU")
     from capacity.measure import oracle
     from capacity.measure.emulator import Emulator
     from capacity.measure.step import ReferenceDecoder
@@ -20,6 +20,8 @@ def emulated():
     torch.set_num_threads(1)
 
     def run(shape, batch=2, positions=None, backend=None, max_context=128, splits=3, **options):
+        if backend is None and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+            pytest.skip("no C++ compiler: the kernels cannot be built for the CPU")
         decoder = ReferenceDecoder(shape, batch, max_context, backend or Emulator(), splits=splits, **options)
         positions = positions or [(37 + 53 * b) % (max_context - 1) for b in range(batch)]
         decoder.set_state([(5 + 37 * b) % shape.vocabulary for b in range(batch)], positions)
@@ -50,3 +52,13 @@ def small_shape():
         return DecoderShape(**(sizes | changes))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def pretend_cuda():
+    """The module of that name beside this file."""
+    pytest.importorskip("torch")
+    found = importlib.util.spec_from_file_location("pretend_cuda", Path(__file__).with_name("pretend_cuda.py"))
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module

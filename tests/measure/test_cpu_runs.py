@@ -104,14 +104,3 @@ def test_an_unknown_kind_or_device_is_refused(kind, device, tmp_path):
 
     with pytest.raises(CapacityError, match=r"unknown (kind|device)"):
         campaign.run(kind, device, out=tmp_path / "runs.jsonl")
-
-
-def test_the_gpu_check_is_rehearsed_on_the_emulation():
-    pytest.importorskip("torch")
-    from capacity.measure.cuda_runs import check
-    from capacity.measure.emulator import Emulator
-
-    shape = DecoderShape(name="t", weight_format="bf16", **(SIZES | {"kv_format": "bf16"}))
-    quality = check(shape, 2, 40, Emulator())
-    assert quality.relative_error < quality.tolerance
-    assert quality.argmax_match

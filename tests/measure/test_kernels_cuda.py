@@ -2,9 +2,10 @@
 
 import pytest
 
-pytestmark = pytest.mark.gpu
+from capacity.measure.cuda_check import NARROW_TOLERANCES
+from capacity.measure.harness import TOLERANCE
 
-NARROW_ERROR = {"bf16": 2e-2, "fp16": 3e-3, "int8": 2e-2}  # above batch 4: see test_kernels_step.py
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_step_agrees_with_the_oracle(emulated, small_shape, cuda, weight_format,
     )
     decoder, expected, _ = emulated(shape, batch, backend=cuda, max_context=1024, splits=None)
 
-    limit = 2e-6 if batch <= 4 else NARROW_ERROR[weight_format]
+    limit = TOLERANCE if batch <= 4 else NARROW_TOLERANCES[weight_format]
     assert oracle.relative_error(decoder.logits, expected.logits) < limit
 
 

@@ -12,11 +12,11 @@ from collections import Counter
 import pytest
 
 from capacity.errors import CapacityError
+from capacity.measure.cuda_check import NARROW_TOLERANCES
 from capacity.measure.emulator import SCHEDULES, Emulator
 from capacity.measure.operators import operator_table
 
 FP32_ERROR = 1e-6
-NARROW_ERROR = {"bf16": 2e-2, "fp16": 3e-3, "int8": 2e-2}
 
 
 def errors(decoder, expected, position):
@@ -50,9 +50,9 @@ def test_step_agrees_with_the_oracle(emulated, small_shape, weight_format, batch
 def test_step_above_batch_4_agrees_to_the_precision_of_its_activations(emulated, small_shape, weight_format):
     decoder, expected, position = emulated(small_shape(weight_format=weight_format), batch=6)
 
-    assert errors(decoder, expected, position)[0] < NARROW_ERROR[weight_format]
+    assert errors(decoder, expected, position)[0] < NARROW_TOLERANCES[weight_format]
     chosen = expected.logits.gather(1, decoder.token.long()[:, None])[:, 0]
-    slack = NARROW_ERROR[weight_format] * expected.logits.abs().amax(1)
+    slack = NARROW_TOLERANCES[weight_format] * expected.logits.abs().amax(1)
     assert bool((chosen >= expected.logits.amax(1) - 2 * slack).all())
 
 

@@ -1,0 +1,116 @@
+"""A torch.cuda that is pretended on a processor, and the emulation in the place of the device.
+
+Tensors asked for on "cuda" are made in main memory, events take the time of the host, a graph runs its launches again,
+and the counters of the allocator stand still. The kernels are the device's own, on fibers.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from capacity.measure import ceilings, cuda_machine, cuda_runs, environment
+from capacity.measure.emulator import Emulator
+from capacity.measure.shape import DecoderShape
+from capacity.measure.step import ReferenceDecoder
+
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+FREE_BYTES, TOTAL_BYTES = 139 * 10**9, 141 * 10**9
+ANSWERS = {
+    "clocks.sm,clocks.mem,power.limit": "1980, 3201, 700.00",
+    "driver_version,ecc.mode.current": "580.1, Enabled",
+}
+TINY = {
+    "layers": 2,
+    "hidden_size": 64,
+    "query_heads": 4,
+    "kv_heads": 2,
+    "head_size": 16,
+    "intermediate_size": 96,
+    "vocabulary": 130,
+}
+
+
+class OnProcessor(TorchFunctionMode):
+    """Makes what is asked for on "cuda" in main memory."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") == "cuda":
+            kwargs["device"] = "cpu"
+        kwargs.pop("pin_memory", None)
+        return function(*args, **kwargs)
+
+
+class Event:
+    """The time of the host when it is recorded."""
+
+    def __init__(self, enable_timing=False):
+        self.at = 0.0
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, later):
+        return (later.at - self.at) * 1e3
+
+
+def shapes(*, quick):
+    """A tiny decoder in two formats of the campaign."""
+    return [DecoderShape(name=f"tiny-{weights}", weight_format=weights, **TINY) for weights in ("bf16", "int8")]
+
+
+def put_in_place(patch):
+    """Put the pretended device and small cases in place with ``patch``, a pytest.MonkeyPatch."""
+    facts = SimpleNamespace(
+        name="NVIDIA H200",
+        uuid=UUID,
+        major=9,
+        minor=0,
+        multi_processor_count=132,
+        L2_cache_size=60 * 2**20,
+        total_memory=TOTAL_BYTES,
+    )
+    graph = contextmanager(lambda captured: (yield))
+    for name, value in {
+        "is_available": lambda: True,
+        "current_device": lambda: 0,
+        "get_device_properties": lambda index: facts,
+        "mem_get_info": lambda: (FREE_BYTES, TOTAL_BYTES),
+        "Event": Event,
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
+        "graph": graph,
+    }.items():
+        patch.setattr(torch.cuda, name, value)
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+        patch.setattr(torch.cuda, name, lambda: 0)
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
+        patch.setattr(torch.cuda, name, lambda: None)
+
+    def capture(decoder, operator=None):
+        return SimpleNamespace(replay=lambda: decoder.run_operator(operator))
+
+    patch.setattr(ReferenceDecoder, "capture", capture)
+    patch.setattr(cuda_runs, "CudaDevice", Emulator)
+    patch.setattr(cuda_runs, "shapes", shapes)
+    patch.setattr(cuda_machine, "smi_text", lambda query, device: ANSWERS[query] if device == f"GPU-{UUID}" else "")
+    patch.setattr(cuda_runs, "BATCHES", (1, 5))
+    patch.setattr(cuda_runs, "CONTEXTS", (20,))
+    patch.setattr(cuda_runs, "MEMORY_CASES", ((2, 20),))
+    patch.setattr(cuda_runs, "PREFILL_CASES", ((1, 9), (2, 20)))
+    patch.setattr(cuda_runs, "OWN_READ_BYTES", 2**16)
+    patch.setattr(cuda_runs, "REPLAYS", 3)
+    patch.setattr(cuda_runs, "OPERATOR_REPLAYS", 1)
+    patch.setattr(ceilings, "CUDA_READ_BYTES", 2**20)
+    patch.setattr(ceilings, "LINK_BYTES", 2**16)
+    patch.setattr(ceilings, "GEMM_SIZES", (64,))
+    patch.setenv("CAPACITY_COMMIT", "rehearsal")
+    environment.code_commit.cache_clear()
+    cuda_machine.driver_and_ecc.cache_clear()
