@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import torch
 from torch.overrides import TorchFunctionMode
 
-from capacity.measure import ceilings, cuda_machine, cuda_runs, environment
+from capacity.measure import ceilings, cuda_machine, cuda_runs
 from capacity.measure.emulator import Emulator
 from capacity.measure.shape import DecoderShape
 from capacity.measure.step import ReferenceDecoder
@@ -24,6 +24,15 @@ ANSWERS = {
     "clocks.sm,clocks.mem,power.limit": "1980, 3201, 700.00",
     "driver_version,ecc.mode.current": "580.1, Enabled",
 }
+FACTS = SimpleNamespace(
+    name="NVIDIA H200",
+    uuid=UUID,
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    L2_cache_size=60 * 2**20,
+    total_memory=TOTAL_BYTES,
+)
 TINY = {
     "layers": 2,
     "hidden_size": 64,
@@ -69,20 +78,11 @@ def shapes(*, quick):
 
 def put_in_place(patch):
     """Put the pretended device and small cases in place with ``patch``, a pytest.MonkeyPatch."""
-    facts = SimpleNamespace(
-        name="NVIDIA H200",
-        uuid=UUID,
-        major=9,
-        minor=0,
-        multi_processor_count=132,
-        L2_cache_size=60 * 2**20,
-        total_memory=TOTAL_BYTES,
-    )
     graph = contextmanager(lambda captured: (yield))
     for name, value in {
         "is_available": lambda: True,
         "current_device": lambda: 0,
-        "get_device_properties": lambda index: facts,
+        "get_device_properties": lambda index: FACTS,
         "mem_get_info": lambda: (FREE_BYTES, TOTAL_BYTES),
         "Event": Event,
         "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
@@ -111,6 +111,4 @@ def put_in_place(patch):
     patch.setattr(ceilings, "CUDA_READ_BYTES", 2**20)
     patch.setattr(ceilings, "LINK_BYTES", 2**16)
     patch.setattr(ceilings, "GEMM_SIZES", (64,))
-    patch.setenv("CAPACITY_COMMIT", "rehearsal")
-    environment.code_commit.cache_clear()
-    cuda_machine.driver_and_ecc.cache_clear()
+    patch.setattr(cuda_machine, "code_commit", lambda: "rehearsal")

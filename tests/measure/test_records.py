@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from capacity.errors import SpecError
+from capacity.errors import CapacityError, SpecError
 from capacity.measure import campaign
 from capacity.measure.records import read_runs, write_runs
 from capacity.specs.measured_run import MeasuredRun
@@ -89,3 +89,72 @@ def test_a_line_that_is_no_run_is_refused_with_its_number(tmp_path, line):
 def test_a_decode_run_without_samples_is_refused():
     with pytest.raises(SpecError, match="a decode run needs workload, counts, samples_s, quality"):
         MeasuredRun.parse(BASE | {"kind": "decode"}, "test")
+
+
+@pytest.fixture
+def campaign_of(monkeypatch, tmp_path):
+    """A CPU campaign of the makers given by name, written to runs.jsonl."""
+
+    def make(makers, **options):
+        monkeypatch.setattr(campaign, "cpu_planned", lambda kind, *, quick: list(makers.items()))
+        return campaign.run("all", "cpu", out=tmp_path / "runs.jsonl", **options)
+
+    return make
+
+
+def test_a_maker_that_fails_is_named_and_the_campaign_goes_on(campaign_of, capsys):
+    run = MeasuredRun.parse(BASE, "test")
+
+    def broken():
+        yield run
+        raise RuntimeError("CUDA out of memory\nand more")
+
+    done = campaign_of({"first": lambda: iter([run]), "second": broken, "third": lambda: iter(["x left out", run])})
+    assert done.failed == ("second failed: RuntimeError: CUDA out of memory",)
+    assert read_runs(done.path) == (run.sealed(),) * 3
+    assert done.runs == 3
+    shown = capsys.readouterr().out
+    assert "second failed: RuntimeError: CUDA out of memory" in shown
+    assert "x left out" in shown
+
+
+def test_a_campaign_stops_when_the_device_no_longer_answers(tmp_path):
+    def broken():
+        raise RuntimeError("an illegal memory access was encountered")
+        yield
+
+    makers = [("first", broken), ("second", broken)]
+    done = campaign._written_with_progress(tmp_path / "runs.jsonl", makers, lambda: False)
+    assert [text.split(":")[0] for text in done.failed] == [
+        "first failed",
+        "the device no longer answers, so the runs after that were not made",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_campaign_ends_with_exit_code_1(campaign_of, monkeypatch, tmp_path, capsys):
+    from capacity.cli import run as cli
+
+    def broken():
+        raise ValueError("no")
+        yield
+
+    for makers, code, said in (
+        ({"a": broken}, 1, "nothing was measured, so nothing was written"),
+        ({"a": lambda: iter([MeasuredRun.parse(BASE, "test")])}, 0, "wrote "),
+    ):
+        monkeypatch.setattr(campaign, "cpu_planned", lambda kind, *, quick, makers=makers: list(makers.items()))
+        assert cli(["measure", "all", "--out", str(tmp_path / f"{code}.jsonl")]) == code
+        assert said in capsys.readouterr().out
+
+
+def test_a_file_that_holds_something_is_not_overwritten(campaign_of, tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("precious")
+    with pytest.raises(CapacityError, match=r"--out .*runs\.jsonl: this file holds something already"):
+        campaign_of({})
+    assert path.read_text() == "precious"
+    path.write_text("")  # as mktemp leaves it
+    assert campaign_of({"a": lambda: iter([MeasuredRun.parse(BASE, "test")])}).runs == 1
+    with pytest.raises(CapacityError, match="this is a folder; name a file"):
+        campaign.run("all", "cpu", out=tmp_path)
