@@ -260,7 +260,7 @@ def memory_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
 
 
 def memory_run(one: DecoderShape, batch: int, tokens: int, bench: Bench) -> MeasuredRun:
-    """Weights and prefill peak as the caching allocator counts them, and the cache as single steps write it."""
+    """Weights and prefill peak as asked of the caching allocator, and the cache as single steps write it."""
     import torch
 
     torch.cuda.empty_cache()
@@ -269,10 +269,10 @@ def memory_run(one: DecoderShape, batch: int, tokens: int, bench: Bench) -> Meas
     prompts = torch.randint(0, one.vocabulary, (batch, tokens), device=bench.device)
     model(prompts[:, :1])  # what the libraries take once is no activation
     torch.cuda.reset_peak_memory_stats()
-    base = torch.cuda.memory_allocated()
+    base = requested_bytes("current")
     model(prompts)
     torch.cuda.synchronize()
-    peak, reserved = torch.cuda.max_memory_allocated() - base, torch.cuda.max_memory_reserved()
+    peak, reserved = requested_bytes("peak") - base, torch.cuda.max_memory_reserved()
     used, weight_bytes = free - torch.cuda.mem_get_info()[0], model.weight_bytes
     del model
     decoder = ReferenceDecoder(one, batch, tokens, bench.backend)
@@ -290,6 +290,13 @@ def memory_run(one: DecoderShape, batch: int, tokens: int, bench: Bench) -> Meas
             workspace_bytes=decoder.workspace_bytes(),
         ),
     )
+
+
+def requested_bytes(moment: str) -> int:
+    """Bytes asked of the caching allocator, "current" or at their "peak", before it rounds them to its blocks. [B]"""
+    import torch
+
+    return int(torch.cuda.memory_stats()[f"requested_bytes.all.{moment}"])
 
 
 def written_cache_bytes(decoder: ReferenceDecoder, tokens: int) -> int:

@@ -75,15 +75,17 @@ def test_prefills_are_checked_before_they_are_timed(rehearsed):
         assert 0 < run.quality.relative_error < run.quality.tolerance
 
 
-def test_memory_comes_in_two_records_that_the_estimates_meet(rehearsed):
+def test_memory_comes_in_two_records_that_the_estimates_meet(rehearsed, pretend_cuda):
     from capacity.validation.reference import compare
 
     held, arena = rehearsed["memory"]
     assert held.memory.max_batch is None
     assert held.memory.context_bytes is None  # stands in the ceilings
-    found = {pair.name.split(":")[0]: pair for pair in compare(held)}
+    found = {pair.group: pair for pair in compare(held)}
+    assert all(pair.predicted == pair.measured for pair in found.values())
+    assert found["activation peak"].measured == pretend_cuda.PEAK_BYTES
     measured = [held.memory.weight_bytes, held.memory.kv_bytes, held.memory.kv_allocated_bytes]
-    assert [pair.measured for pair in found.values()][:3] == measured
+    assert [found[name].measured for name in ("weights", "kv cache", "kv cache in blocks")] == measured
     # Two sequences of 20 tokens, 2 layers, keys and values of 2 x 16 elements in 2 bytes; blocks of 16 tokens.
     assert measured[1:] == [2 * 20 * 2 * 2 * 32 * 2, 2 * 32 * 2 * 2 * 32 * 2]
     assert arena.memory.max_batch > 0
