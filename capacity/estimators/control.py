@@ -275,8 +275,11 @@ def asynchronous_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike
     >>> asynchronous_interval_s(0.073, executed_actions=[25, 1], period_s=0.02).tolist()
     [0.5, 0.08]
     """
-    executed = check_count("executed_actions", executed_actions)
-    return np.maximum(executed, delay_steps(latency_s, period_s)) * check_time("period_s", period_s)
+    return _asynchronous_steps(latency_s, executed_actions, period_s) * check_time("period_s", period_s)
+
+
+def _asynchronous_steps(latency_s: ArrayLike, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+    return np.maximum(check_count("executed_actions", executed_actions), delay_steps(latency_s, period_s))
 
 
 def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
@@ -330,8 +333,8 @@ def asynchronous_control_per_s(
     """
     executed, made = check_chunk(executed_actions, chunk_actions)
     useful = np.maximum(made - delay_steps(latency_s, period_s), 0.0)
-    interval = asynchronous_interval_s(latency_s, executed_actions=executed, period_s=period_s)
-    return np.minimum(useful / interval, 1.0 / check_time("period_s", period_s))
+    played = np.minimum(useful / _asynchronous_steps(latency_s, executed, period_s), 1.0)
+    return played / check_time("period_s", period_s)
 
 
 def stall_share(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
