@@ -64,7 +64,8 @@ def unlike_the_fit(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment)
     cache = sixteen_bit(deploy.activations)
     if deploy.kv_cache not in (None, cache):
         return f"was fitted to a {cache} cache, not {deploy.kv_cache}"
-    if not all(_is_plain(group) for group in model.decoder.layers):
+    stages = [stage for stage in model.stages if stage.role in ("decoder", "head")]
+    if len(stages) > 1 or not all(_is_plain(group) for group in model.decoder.layers):
         return "was fitted to dense gated decoders with ordinary attention"
     return None
 

@@ -200,13 +200,11 @@ def comm_s(
 
 def links_rest_on(hardware: HardwareSpec) -> tuple[tuple[str, ...], Evidence]:
     """The figures of the part that the time on links rests on, and the evidence of its fixed times."""
-    rate, links = _link_rate(hardware), hardware.links
-    figures = (rate[0],) if rate else ()
-    if links and links.bytes_per_s_per_peer:
-        figures += ("links.bytes_per_s_per_peer",)
-    if links and links.domain_devices:
-        figures += ("links.domain_devices",)
-    return figures, _fixed_times(_link_kind(hardware))["evidence"]
+    rate = _link_rate(hardware)
+    stated = [
+        f"links.{name}" for name in ("bytes_per_s_per_peer", "domain_devices") if getattr(hardware.links, name, None)
+    ]
+    return (*([rate[0]] if rate else []), *stated), _fixed_times(_link_kind(hardware))["evidence"]
 
 
 def _link_kind(hardware: HardwareSpec) -> str:

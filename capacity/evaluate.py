@@ -218,7 +218,7 @@ def _estimate(case: Case, done: list[work.Work]) -> Estimate:
     scalar = np.ndim(bound) == 0
     most = max_batch(model, hardware, deploy, context_tokens=case.context_tokens)
     reachable, notes = _attainable_s(case, done)
-    band, told = _calibrated_s(case, done, bound)
+    band, remarks = _calibrated_s(case, done, bound)
     return Estimate(
         quantity=case.quantity,
         bound=plain(bound),
@@ -231,7 +231,7 @@ def _estimate(case: Case, done: list[work.Work]) -> Estimate:
         high=plain(band.high_s) if band else None,
         attainable=plain(reachable),
         rows=_rows(done, moved, times) if scalar else (),
-        notes=(*measured_ceiling_notes(hardware), *notes, *told),
+        notes=(*measured_ceiling_notes(hardware), *notes, *remarks),
     )
 
 

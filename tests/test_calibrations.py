@@ -8,7 +8,7 @@ import pytest
 import capacity as cap
 from capacity.specs.calibration import Calibration
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.model import Attention, Dense, LayerGroup
+from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec
 
 BF16 = cap.Deployment(weights="bf16")
 SHARE, LAYER_S, LAUNCH_S = 0.5, 1e-3, 1e-4
@@ -93,6 +93,15 @@ def test_a_layer_of_another_kind_has_no_estimate(fitted, part, make_decoder, kin
     assert (found.value, found.low, found.high, found.evidence) == (None, None, None, "computed")
     assert any(note.startswith("no estimate: calibration made here") for note in found.notes)
     assert cap.tpot(mixed(make_decoder), part, BF16, batch=1, context_tokens=50).value
+
+
+def test_a_model_of_several_stages_has_no_estimate(fitted, part, make_decoder):
+    fitted()
+    model = mixed(make_decoder)
+    head = model.decoder.model_copy(update={"name": "action head", "role": "head"})
+    both = ModelSpec(name="policy", stages=(model.decoder, head), vocabulary=1000)
+
+    assert cap.tpot(both, part, BF16, batch=1, context_tokens=50).value is None
 
 
 @pytest.mark.parametrize("name", ["mixtral_8x7b", "deepseek_v3"])

@@ -185,8 +185,10 @@ def _attainable_figures(
     ceilings = attainable(model, hardware, deploy)
     if ceilings is None:
         return (), ()
-    links, fixed_times = links_rest_on(hardware) if deploy.devices > 1 else ((), None)
-    return (*ceilings.figures, *links), (fixed_times,) if fixed_times else ()
+    if deploy.devices == 1:
+        return ceilings.figures, ()
+    links, fixed_times = links_rest_on(hardware)
+    return (*ceilings.figures, *links), (fixed_times,)
 
 
 def _assumed(
