@@ -1,7 +1,8 @@
 """A torch.cuda that is pretended on a processor, and the emulation in the place of the device.
 
 Tensors asked for on "cuda" are made in main memory, events take the time of the host, a graph runs its launches again,
-and the counters of the allocator stand still at a peak that was worked out by hand. The kernels are the device's own, on fibers.
+and the counters of the allocator stand still at a peak that was worked out by hand. The kernels are the device's own,
+on fibers.
 """
 
 from __future__ import annotations

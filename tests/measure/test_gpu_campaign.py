@@ -86,10 +86,8 @@ def run(arguments, folder, **environment):
 
 def test_a_missing_package_is_one_sentence_though_nothing_is_installed(tmp_path):
     """Without site-packages, as in a bare checkout on a machine that lacks them."""
-    root = str(gpu_campaign.ROOT)
-    done = run(
-        ["-S", "-m", "capacity.measure.gpu_campaign", "--out", "results"], tmp_path, PYTHONPATH=root, PYTHONNOUSERSITE="1"
-    )
+    bare = {"PYTHONPATH": str(gpu_campaign.ROOT), "PYTHONNOUSERSITE": "1"}
+    done = run(["-S", "-m", "capacity.measure.gpu_campaign", "--out", "results"], tmp_path, **bare)
     assert done.returncode == 2
     assert "gpu_campaign: the package pydantic cannot be used (No module named 'pydantic')" in done.stderr
     assert "Traceback" not in done.stderr
@@ -143,7 +141,8 @@ def test_the_whole_campaign_is_rehearsed_on_the_emulation(monkeypatch, tmp_path,
             return 0
         with pretend_cuda.OnProcessor():
             code = cli(list(command[command.index("capacity.cli") + 1 :]))
-        Path(output).open("a").write(capsys.readouterr().out)
+        with Path(output).open("a") as file:
+            file.write(capsys.readouterr().out)
         return code
 
     pretend_cuda.put_in_place(monkeypatch)
