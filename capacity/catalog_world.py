@@ -13,7 +13,7 @@ from typing import Any
 from capacity.errors import SpecError, unknown_name
 from capacity.importers.json_file import read_object
 from capacity.importers.text_file import name_or_path
-from capacity.importers.world import import_world_model, policy_changes
+from capacity.importers.world import import_world_model, policy_base, policy_changes
 from capacity.importers.yaml_file import read_yaml
 from capacity.specs.world import WorldModelSpec
 
@@ -46,11 +46,13 @@ def _from_table(table: Mapping[str, Any], name: str, where: str) -> WorldModelSp
         return WorldModelSpec.parse(table, where=where)
     if "type" not in table:
         return import_world_model(table, name, where)
-    base, changes, notes = policy_changes(table, where)
+    base = policy_base(table, where)
     shipped = _shipped(base)
-    table = shipped.replace(**changes).model_dump()
+    changes, notes, assumed = policy_changes(table, shipped, where)
+    changed = shipped.replace(**changes).model_dump()
     told = (*shipped.notes, *notes, f"what is not in the configuration is that of {base}")
-    return WorldModelSpec.parse({**table, "name": name, "notes": told, "assumed": shipped.assumed}, where)
+    changed |= {"name": name, "notes": told, "assumed": (*shipped.assumed, *assumed)}
+    return WorldModelSpec.parse(changed, where)
 
 
 @cache

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
+from capacity.importers.hf.config import Config
 
 SOURCE = "danijar/dreamerv3 dreamerv3/configs.yaml at 05699cd1, dreamerv3/rssm.py at f8817c40"
+_LARGEST_WIDTH = 10**6
+# Of the defaults of configs.yaml; the size of a picture and the actions belong to the task.
+_DEFAULTS = {"stoch": 32, "blocks": 8, "actions": 18, "image_px": 64}
+_ONLY = {"imglayers": (2,), "obslayers": (1,), "dynlayers": (1,)}
+_HARMLESS = ("act", "norm", "unimix", "outscale", "winit", "absolute", "free_nats")
 
 
 def is_dreamer(data: Mapping[str, Any]) -> bool:
@@ -24,16 +30,18 @@ def dreamer_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
     Raises
     ------
     SpecError
-        If there is no such preset or a width is missing.
+        If there is no such preset, a width is missing, or a key may change memory and is not understood.
     """
-    preset = _preset(data, name, where)
-    rssm = preset[".*\\.rssm"]
-    deter, hidden, classes = (_width(rssm, key, where) for key in ("deter", "hidden", "classes"))
-    depth, units = _width(preset, ".*\\.depth", where), _width(preset, ".*\\.units", where)
-    stoch, blocks = 32, 8
-    actions, image = (_width({"actions": 18, "image_px": 64, **data}, key, where) for key in ("actions", "image_px"))
+    config = _config(data, name, where)
+    deter, hidden, classes, depth, units, actions, image, stoch, blocks = (
+        config.count(key, most=_LARGEST_WIDTH)
+        for key in ("deter", "hidden", "classes", "depth", "units", "actions", "image_px", "stoch", "blocks")
+    )
     if deter % blocks:
         raise SpecError(f"{where}: deter {deter} does not divide into {blocks} blocks")
+    for key, allowed in _ONLY.items():
+        config.require(key, allowed)
+    config.finish()
     channels = [3, *(depth * mult for mult in (2, 3, 4, 4))]
     embedded = channels[-1] * (image // 16) ** 2
     convolutions = [
@@ -70,11 +78,12 @@ def dreamer_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
         "state_tokens": 1,
         "head": {"kind": "none"},
         "sources": [{"fields": ["*"], "cite": SOURCE, "confidence": "A"}],
-        "notes": [
+        "notes": (
             "acting only: image decoder, reward, continuation and value heads are training parts and not counted",
             "the prior is held and not read while acting",
-        ],
-        "assumed": ["encoders.0.tokens", "model.stages.core.actions"],
+            *config.notes,
+        ),
+        "assumed": tuple(config.assumed),
     }
 
 
@@ -92,11 +101,12 @@ def _preset(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]
     return preset
 
 
-def _width(table: Mapping[str, Any], key: str, where: str) -> int:
-    value = table.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**6:
-        raise SpecError(f"{where}: {key} must be a whole number from 1 to 1,000,000, got {str(value)[:40]!r}")
-    return value
+def _config(data: Mapping[str, Any], name: str, where: str) -> Config:
+    """The numbers of a preset under plain names, with those that no preset changes as defaults."""
+    preset = _preset(data, name, where)
+    plain = {key: preset[f".*\\.{key}"] for key in ("depth", "units") if f".*\\.{key}" in preset}
+    task = {key: data[key] for key in ("actions", "image_px") if key in data}
+    return Config({**preset[".*\\.rssm"], **plain, **task}, where, _DEFAULTS, "dreamerv3", _HARMLESS)
 
 
 def _core(deter: int, hidden: int, stoch: int, blocks: int, actions: int, embedded: int) -> dict[str, Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
 from capacity.importers.hf.config import Config
+from capacity.importers.quantization import checkpoint_of
+from capacity.specs.checkpoint import Checkpoint
 
 
 @cache
@@ -18,31 +21,72 @@ def world_types() -> dict[str, Any]:
     return tomllib.loads(files("capacity").joinpath("data/world_types.toml").read_text(encoding="utf-8"))
 
 
-def vision_tables(data: Mapping[str, Any], where: str, *, stage: str = "vision") -> tuple[dict[str, Any], ...]:
-    """Tables of the stage, of the encoder and of its source, from a vision configuration.
+@dataclass(frozen=True)
+class Vision:
+    """Tables of one encoder: its stage, its token rule and its source; what was ignored and what was assumed."""
+
+    stage: dict[str, Any]
+    encoder: dict[str, Any]
+    source: dict[str, Any]
+    notes: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+
+def vision_tables(data: Mapping[str, Any], where: str, *, stage: str = "vision") -> Vision:
+    """The stage of a vision configuration, with its token rule and source.
 
     A configuration of a pair (text and vision) is read at its ``vision_config``.
 
     Raises
     ------
     SpecError
-        If the type is unknown, a value is not what it must be, or the patch is larger than the image.
+        If the type is unknown, a value is not what it must be, a key may change memory and is not understood, or the
+        patch is larger than the image.
     """
-    inner = data.get("vision_config")
-    if isinstance(inner, Mapping):
-        data = {"model_type": f"{data.get('model_type', '')}_vision_model", **inner}
+    data, notes = _vision_part(data, where)
     kinds = world_types()["vision"]
     kind = str(data.get("model_type"))
     if kind not in kinds:
         raise SpecError(f"{where}: {unknown_name('vision model_type', kind, kinds)}")
     facts = kinds[kind]
-    config = Config(data, where, facts["defaults"], kind)
+    config = Config(data, where, facts["defaults"], kind, tuple(world_types()["vision_harmless"]["keys"]))
+    for key, allowed in facts.get("only", {}).items():
+        config.require(key, allowed)
     shape = _shape(config, facts["defaults"])
     if shape["patch"] > shape["image"]:
         raise SpecError(f"{where}: patch_size {shape['patch']} is larger than the image, {shape['image']} px")
     rule = _token_rule(config, shape, facts)
     made = _stage(config, shape, facts, rule, stage)
-    return made, {"stage": stage, "tokens": rule}, _source(facts)
+    config.finish()
+    beside = [facts["beside"]] if "beside" in facts else []
+    notes = (*notes, *config.notes, *beside)
+    return Vision(made, {"stage": stage, "tokens": rule}, _source(facts), notes, tuple(config.assumed))
+
+
+def _vision_part(data: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The vision configuration itself, which a pair holds inside, and notes on what a pair holds beside it."""
+    inner, older = data.get("vision_config"), data.get("vision_config_dict")
+    if not isinstance(inner, Mapping):
+        return data, ()
+    kind = f"{data.get('model_type', '')}_vision_model"
+    pair = Config(data, where, {}, str(data.get("model_type")), tuple(world_types()["pair_harmless"]["keys"]))
+    pair.finish()
+    notes = (*pair.notes, "only vision_config is counted: the text model and what joins the two are not")
+    return {"model_type": kind, **inner, **(older if isinstance(older, Mapping) else {})}, notes
+
+
+def vision_checkpoint(data: Mapping[str, Any], where: str) -> tuple[Checkpoint | None, tuple[str, ...]]:
+    """How a vision configuration says it is stored, and notes; the part of a pair may say otherwise than the pair.
+
+    Raises
+    ------
+    SpecError
+        For an unknown data type.
+    """
+    inner = data.get("vision_config")
+    own = inner if isinstance(inner, Mapping) else {}
+    said = {key: own[key] for key in ("torch_dtype", "dtype") if own.get(key) is not None}
+    return checkpoint_of(said or data, where)
 
 
 def _source(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +110,7 @@ def _shape(config: Config, facts: Mapping[str, Any]) -> dict[str, int]:
         "layers": config.count("num_hidden_layers", most=1000),
         "feed_forward": _feed_forward(config, width),
         "channels": config.count(_named(facts, "num_channels", "in_chans")),
-        "image": config.count(_named(facts, "image_size", "crop_size")),
+        "image": config.count(("crop_size", "image_size") if "crop_size" in facts else "image_size"),
         "patch": config.count("patch_size"),
     }
 
@@ -150,7 +194,7 @@ def _before(
 def _after(config: Config, shape: Mapping[str, int], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     width, inner = shape["width"], shape["feed_forward"]
     found = [_tensor("final_norm", [2 * width], part="norm")]
-    if facts["pooling_head"] and config.data.get("vision_use_head", True):
+    if facts["pooling_head"] and (not config.has("vision_use_head") or config.flag("vision_use_head")):
         size = 4 * width**2 + 2 * width * inner + 8 * width + inner
         found.append(_tensor("pooling_head", [size], read="never"))
     return found

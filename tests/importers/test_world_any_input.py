@@ -78,7 +78,7 @@ def test_a_changed_world_model_has_phases_or_one_sentence(data):
 
 @pytest.mark.parametrize(("key", "value"), [("actions", "six"), ("actions", 0), ("image_px", [64]), ("image_px", True)])
 def test_a_size_of_dreamer_that_is_no_number_is_refused(key, value):
-    with pytest.raises(SpecError, match=f"{key} must be a whole number"):
+    with pytest.raises(SpecError, match=f"{key} must be"):
         load_world_model({**CONFIGURATIONS[1], key: value}, name="dreamer")
 
 

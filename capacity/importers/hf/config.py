@@ -16,7 +16,10 @@ _ABSENT = object()
 
 
 class Config:
-    """The keys of one configuration. A key may be dotted; several names for one fact must agree."""
+    """The keys of one configuration. A key may be dotted; several names for one fact must agree.
+
+    ``harmless`` keys need no reader; for ``required`` ones no default of the type is taken.
+    """
 
     def __init__(
         self,
@@ -25,6 +28,7 @@ class Config:
         defaults: Mapping[str, Any],
         kind: str,
         harmless: tuple[str, ...] = (),
+        required: frozenset[str] = frozenset(),
     ) -> None:
         self.data = data
         self.where = where
@@ -32,6 +36,7 @@ class Config:
         self.notes: list[str] = []
         self.assumed: list[str] = []
         self.defaults = defaults
+        self._required = required
         self._read: set[str] = set(harmless)
 
     def count(self, keys: Keys, *, least: int = 1, most: int = LARGEST_COUNT) -> int:
@@ -85,12 +90,14 @@ class Config:
         return None if value is None else tuple(value)
 
     def value(self, keys: Keys) -> Any:
-        """What the file says, or the default of the type with a note, or None."""
+        """What the file says, or the default of the type with a note, or None. A required key has no default."""
         given = self.given(keys)
         if given is not _ABSENT:
             return given
         name = _first(keys)
         default = self.defaults.get(name)
+        if default is not None and name in self._required:
+            raise self.fault(keys, f"is missing; {default}, the default of type {self.kind}, is no guess for a shape")
         off = default is False and "tie" not in name  # a switch that a file does not name is off
         if default is not None and not off and name not in self.assumed:
             self.assumed.append(name)
@@ -115,6 +122,13 @@ class Config:
             pairs = " and ".join(f"{key} = {_short(value)}" for key, value in found.items())
             raise SpecError(f"{self.where}: {pairs} name one fact and disagree")
         return values[0] if values else _ABSENT
+
+    def require(self, key: str, allowed: Iterable[Any]) -> None:
+        """Refuse a value of ``key`` that is not one of those supported; absent and null are left to the type."""
+        value = self.value(key) if self.has(key) else None
+        if value is not None and not any(type(value) is type(other) and value == other for other in allowed):
+            shown = ", ".join(str(other).lower() if isinstance(other, bool) else str(other) for other in allowed)
+            raise self.fault(key, f"is supported for type {self.kind} only as {shown}, got {_short(value)}")
 
     def fault(self, keys: Keys, complaint: str) -> SpecError:
         """An error about one key."""

@@ -19,7 +19,7 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
     vocabulary = config.count(keys.vocabulary)
     positions = _positions(config, facts)
     for key, allowed in facts.only.items():
-        _check_only(config, key, allowed)
+        config.require(key, allowed)
     for key in facts.all_ones:
         if any(one != 1 for one in config.counts(key) or ()):
             raise config.fault(key, f"is supported for type {config.kind} only as a list of ones")
@@ -114,12 +114,6 @@ def _after(config: Config, facts: TypeFacts, hidden: int, vocabulary: int, norms
 
 def _table_width(config: Config, facts: EmbeddingFacts, hidden: int) -> int:
     return (config.optional_count(facts.projection) if facts.projection else None) or hidden
-
-
-def _check_only(config: Config, key: str, allowed: tuple[object, ...]) -> None:
-    if config.has(key) and not any(type(config.value(key)) is type(a) and config.value(key) == a for a in allowed):
-        shown = ", ".join(str(a).lower() if isinstance(a, bool) else str(a) for a in allowed)
-        raise config.fault(key, f"is supported for type {config.kind} only as {shown}, got {config.value(key)!r:.60}")
 
 
 def _note_uncounted(config: Config, key: str, meaning: str) -> None:
