@@ -55,11 +55,15 @@ def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
     return data | {"quantization_config": read_object(beside)}
 
 
-def import_config(data: Mapping[str, Any], name: str, where: str) -> ModelSpec:
-    """The model in ``data``, which came from ``where``."""
+def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: bool = False) -> ModelSpec:
+    """The model in ``data``, which came from ``where``.
+
+    ``nested``: it is part of a larger configuration, where the library leaves out what the class of the type says.
+    """
     kind = _model_type(data, where)
     facts = facts_of(kind)
-    config = Config(data, where, facts.defaults, kind, facts.harmless)
+    required = frozenset[str]() if nested or facts.nested else frozenset(row[0] for row in facts.shapes)
+    config = Config(data, where, facts.defaults, kind, facts.harmless, required)
     for key in ("quantization_config", "compression_config"):
         config.given(key)
     try:

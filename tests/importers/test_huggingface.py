@@ -137,7 +137,8 @@ def test_a_value_that_cannot_be_names_its_key(change, sentence):
 @pytest.mark.parametrize(
     "key",
     ["attention_sink_size", "num_memory_experts", "kv_compression", "mtp_layers", "lora_rank", "vision_config",
-     "cross_attention_layers", "hidden_size_per_layer", "extra_experts", "conv_width", "ssm_state_size"],
+     "cross_attention_layers", "hidden_size_per_layer", "extra_experts", "conv_width", "ssm_state_size",
+     "num_key_value_groups", "multi_query_group_num", "num_query_groups", "d_model"],
 )  # fmt: skip
 def test_an_unknown_key_that_may_change_memory_is_refused_by_name(key):
     with pytest.raises(SpecError, match=f"{key} = 7 may change memory and is not supported for type llama"):
@@ -161,13 +162,31 @@ def test_two_names_of_one_fact_must_agree():
         import_model(GPT_OSS | {"experts_per_token": 3})
 
 
-def test_a_default_of_the_class_is_taken_with_a_note():
-    model = import_model({key: value for key, value in LLAMA.items() if key != "intermediate_size"})
+def test_a_default_of_the_class_is_taken_with_a_note_where_files_leave_it_out():
+    gemma = LLAMA | {"model_type": "gemma3_text", "head_dim": 128, "sliding_window": 512}
+    del gemma["vocab_size"]
+    model = import_model(gemma)
 
-    # transformers 5.24.0, LlamaConfig: 11008
-    assert model.decoder.layers[0].feed_forward.intermediate_size == 11008
-    assert "intermediate_size is absent: assumed 11008, the default of type llama" in model.notes
-    assert model.assumed == ("intermediate_size",)
+    # transformers 5.24.0, Gemma3TextConfig: 262208; the text_config of google/gemma-3-4b-it says no vocab_size
+    assert model.vocabulary == 262_208
+    assert "vocab_size is absent: assumed 262208, the default of type gemma3_text" in model.notes
+    assert model.assumed == ("vocab_size",)
+
+
+@pytest.mark.parametrize(
+    "key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"]
+)
+def test_a_shape_that_every_file_of_the_type_says_is_not_taken_from_its_class(key):
+    with pytest.raises(SpecError, match=f"{key} is missing; .*no guess for a shape"):
+        import_model({name: value for name, value in LLAMA.items() if name != key})
+    with pytest.raises(SpecError, match="hidden_size is missing"):
+        import_model({"model_type": "llama", "d_model": 8192, "vocab_size": 32000})
+
+
+@pytest.mark.parametrize("key", ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+def test_the_experts_of_a_file_are_not_taken_from_its_class(key):
+    with pytest.raises(SpecError, match=f"{key} is missing; .*no guess for a shape"):
+        import_model({name: value for name, value in LATENT.items() if name != key})
 
 
 def test_absent_positions_set_no_limit():
@@ -231,6 +250,75 @@ def test_llama_4_sees_chunks_where_it_has_rotary_positions():
     assert spans(llama4 | {"no_rope_layers": [0] * 31 + [1]}) == ["full"] * 31 + ["chunked"]
     with pytest.raises(SpecError, match="no_rope_layers has 2 entries for 32 layers"):
         import_model(llama4 | {"no_rope_layers": [0, 1]})
+
+
+# SmolLM3Config, as a public GitHub file quotes it (text-index id 51907060414): it slides where nothing is rotary.
+def test_smollm3_slides_where_it_has_no_rotary_positions():
+    smollm = LLAMA | {"model_type": "smollm3", "sliding_window": 512, "use_sliding_window": True}
+
+    assert spans(smollm)[:4] == ["full", "full", "full", "sliding"]
+    assert spans(smollm | {"no_rope_layers": [1] * 31 + [0]}) == ["full"] * 31 + ["sliding"]
+    assert set(spans(smollm | {"use_sliding_window": False})) == {"full"}
+
+
+def test_a_pattern_of_letters_is_read_where_no_list_of_layer_types_is():
+    exaone = LLAMA | {"model_type": "exaone4", "sliding_window": 512, "sliding_window_pattern": "LLLG"}
+
+    assert spans(exaone) == ["sliding", "sliding", "sliding", "full"] * 8
+    assert set(spans(exaone | {"layer_types": ["full_attention"] * 32})) == {"full"}
+    for pattern in ("LLLS", "LLG", ""):
+        with pytest.raises(SpecError, match=r"sliding_window_pattern = .* must be of L and G"):
+            spans(exaone | {"sliding_window_pattern": pattern})
+
+
+# The keys and shapes of published files: HuggingFaceTB/SmolLM3-3B (text-index ids 71621538784 and 59164739030; 3.08B
+# parameters on its page), LGAI-EXAONE/EXAONE-4.0-32B (id 57006440881 for the keys; its card: 64 layers, 40 and 8 heads,
+# vocabulary 102,400, 30.95B parameters without embeddings), microsoft/Phi-4-mini-instruct (id 61558565367; 3.8B).
+SMOLLM3_3B = {
+    "architectures": ["SmolLM3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "hidden_act": "silu",
+    "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 65536,
+    "max_window_layers": 28, "mlp_bias": False, "model_type": "smollm3", "no_rope_layer_interval": 4,
+    "no_rope_layers": [1, 1, 1, 0] * 9, "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4,
+    "pretraining_tp": 2, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 5000000.0, "sliding_window": None,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16", "use_cache": True, "use_sliding_window": False,
+    "vocab_size": 128256,
+}  # fmt: skip
+EXAONE_4_32B = {
+    "architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 5120, "intermediate_size": 27392, "max_position_embeddings": 131072, "num_attention_heads": 40,
+    "num_hidden_layers": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000,
+    "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"] * 16,
+    "sliding_window": 4096, "sliding_window_pattern": "LLLG", "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "use_cache": True, "vocab_size": 102400,
+}  # fmt: skip
+PHI_4_MINI = {
+    "_name_or_path": "Phi-4-mini-instruct", "architectures": ["Phi3ForCausalLM"], "attention_bias": False,
+    "attention_dropout": 0.0, "bos_token_id": 199999, "embd_pdrop": 0.0, "eos_token_id": 199999, "full_attn_mod": 1,
+    "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02, "intermediate_size": 8192,
+    "interpolate_factor": 1, "lm_head_bias": False, "max_position_embeddings": 131072, "mlp_bias": False,
+    "model_type": "phi3", "num_attention_heads": 24, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "original_max_position_embeddings": 4096, "pad_token_id": 199999, "partial_rotary_factor": 0.75, "resid_pdrop": 0.0,
+    "rms_norm_eps": 1e-05, "rope_scaling": {"long_factor": [1], "short_factor": [1], "type": "longrope"},
+    "rope_theta": 10000.0, "sliding_window": 262144, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    "use_cache": True, "vocab_size": 200064,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "outside_embeddings", "billions"),
+    [(SMOLLM3_3B, False, 3.08), (EXAONE_4_32B, True, 30.95), (PHI_4_MINI, False, 3.84)],
+    ids=["smollm3-3b", "exaone-4.0-32b", "phi-4-mini"],
+)
+def test_published_files_are_read_to_the_parameters_on_their_cards(config, outside_embeddings, billions):
+    count = parameter_count(import_model(config))
+    embeddings = count.embedding + count.lm_head if outside_embeddings else 0
+
+    assert round((count.total - embeddings) / 1e9, 2) == billions
+
+
+def test_phi_of_another_attention_pattern_is_refused():
+    with pytest.raises(SpecError, match="full_attn_mod is supported for type phi3 only as 1, got 2"):
+        import_model(PHI_4_MINI | {"full_attn_mod": 2})
 
 
 def test_latent_attention_has_one_latent_a_token_and_dense_first_layers():

@@ -105,21 +105,19 @@ def _window(config: Config, facts: AttentionFacts) -> int | None:
 
 
 def _layer_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
+    """What a list of layer types says, and without one what the class of the type does."""
+    for key in (facts.window_from_key, facts.pattern_key):
+        if key:
+            config.given(key)
     kinds = config.names("layer_types", SPANS)
-    ruled = _ruled_kinds(config, facts, layers)
     if kinds is None:
-        return ruled
+        return _ruled_kinds(config, facts, layers)
     if len(kinds) != layers:
         raise config.fault("layer_types", f"has {len(kinds)} entries for {layers} layers")
     return list(kinds)
 
 
 def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
-    """What the class of the type does without a list of layer types."""
-    if facts.window_from_key:
-        config.given(facts.window_from_key)
-    if facts.pattern_key:
-        config.given(facts.pattern_key)
     if facts.window_rule == "none" or _window(config, facts) is None:
         return ["full_attention"] * layers
     if facts.window_rule == "every":
@@ -127,18 +125,32 @@ def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str
     if facts.window_rule == "from_layer":
         first = config.count(facts.window_from_key, least=0)
         return ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
-    if facts.window_rule == "chunked":
-        return _chunked_kinds(config, layers)
-    period = (config.optional_count(facts.pattern_key) if facts.pattern_key else None) or facts.pattern or 1
-    return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]
+    if facts.window_rule == "chunked_with_rope":
+        return ["chunked_attention" if one else "full_attention" for one in _rotary(config, layers)]
+    if facts.window_rule == "sliding_without_rope":
+        return ["full_attention" if one else "sliding_attention" for one in _rotary(config, layers)]
+    return _patterned(config, facts, layers)
 
 
-def _chunked_kinds(config: Config, layers: int) -> list[str]:
-    """Layers with rotary positions see their own chunk, those without see everything."""
+def _rotary(config: Config, layers: int) -> tuple[int, ...]:
+    """1 for layers with rotary positions, 0 for those without."""
     rotary = config.counts("no_rope_layers", most=1)
     if not rotary:
         period = config.count("no_rope_layer_interval")
         rotary = tuple(int((i + 1) % period != 0) for i in range(layers))
     if len(rotary) != layers:
         raise config.fault("no_rope_layers", f"has {len(rotary)} entries for {layers} layers")
-    return ["chunked_attention" if one else "full_attention" for one in rotary]
+    return rotary
+
+
+def _patterned(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
+    """The last layer of each period sees everything; a period may be spelled out, local and global, as ``LLLG``."""
+    spelled = config.value(facts.pattern_key) if facts.pattern_key else None
+    if isinstance(spelled, str):
+        if not spelled or set(spelled) - {"L", "G"} or layers % len(spelled):
+            raise config.fault(
+                facts.pattern_key, f"= {spelled!r:.40} must be of L and G, in a number that divides the {layers} layers"
+            )
+        return ["full_attention" if one == "G" else "sliding_attention" for one in spelled] * (layers // len(spelled))
+    period = (config.optional_count(facts.pattern_key) if facts.pattern_key else None) or facts.pattern or 1
+    return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]

@@ -43,7 +43,7 @@ class AttentionFacts(Spec):
     sinks: bool = False
     window_key: str = ""
     window_if: Switch = True
-    window_rule: Literal["none", "every", "from_layer", "pattern", "chunked"] = "none"
+    window_rule: Literal["none", "every", "from_layer", "pattern", "chunked_with_rope", "sliding_without_rope"] = "none"
     window_from_key: str = ""
     pattern_key: str = ""
     pattern: Count | None = None
@@ -118,10 +118,14 @@ class ModuleNames(Spec):
 
 class TypeFacts(Spec):
     """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported,
-    ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds beside the model."""
+    ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds beside the model.
+
+    A ``nested`` type is the text part of a larger configuration: its library leaves out there what its class says.
+    """
 
     model_type: str
     source: str
+    nested: bool = False
     defaults: FrozenMapping[str, Any] = FrozenMapping()
     keys: ShapeKeys = ShapeKeys()
     attention: AttentionFacts = AttentionFacts()
@@ -135,6 +139,14 @@ class TypeFacts(Spec):
     uncounted: FrozenMapping[str, str] = FrozenMapping()
     harmless: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> tuple[Keys, ...]:
+        """Names of each size without which no file of the type is written."""
+        keys, experts = self.keys, self.experts
+        rows = [keys.layers, keys.hidden, keys.heads, keys.vocabulary, keys.intermediate]
+        rows += [experts.count, experts.per_token, experts.width] if experts else []
+        return tuple(row for row in rows if row)
 
 
 def model_types() -> list[str]:
