@@ -203,7 +203,7 @@ def action_throughput_per_s(latency_s: ArrayLike, chunk_actions: ArrayLike) -> A
 
 
 def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
-    r"""Time between decisions when each is made within its own control period, or late: max(T, dt). [s]
+    """Time between decisions when each is made within its own control period, or late: max(T, dt). [s]
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
 
 
 def chunked_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    r"""Time between decisions when the robot waits for each chunk, then plays s actions of it: T + s dt. [s]
+    """Time between decisions when the robot waits for each chunk, then plays s actions of it: T + s dt. [s]
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def chunked_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, per
 
 
 def asynchronous_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    r"""Time between decisions when the next starts after s actions, or as the last ends: max(s, d) dt. [s]
+    """Time between decisions when the next starts after s actions, or as the last ends: max(s, d) dt. [s]
 
     Decisions start on a control step, so one takes d = ceil(T / dt) steps.
 

@@ -164,11 +164,12 @@ def check_timing(timing: Timing) -> Timing:
         For a missing, negative or unknown value, more actions executed than made, or more than one where each
         action is decided anew.
     """
-    fixed = ("sensing_s", "preprocessing_s", "network_s")
     checked = replace(
         timing,
         period_s=cycle.one_time("period_s", timing.period_s),
-        **{name: cycle.one_time(name, getattr(timing, name), zero=True) for name in fixed},
+        sensing_s=cycle.one_time("sensing_s", timing.sensing_s, zero=True),
+        preprocessing_s=cycle.one_time("preprocessing_s", timing.preprocessing_s, zero=True),
+        network_s=cycle.one_time("network_s", timing.network_s, zero=True),
         executed_actions=cycle.one_count("executed_actions", timing.executed_actions),
         percentile=cycle.one_time("percentile", timing.percentile),
         p99_over_p50=cycle.one_time("p99_over_p50", timing.p99_over_p50),
