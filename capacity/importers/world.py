@@ -166,7 +166,7 @@ def _policy(config: Mapping[str, Any], where: str) -> str:
 
 
 def _refuse_other_shapes(config: Config, only: Mapping[str, list[Any]]) -> None:
-    """The shapes of the shipped model are fixed: a configuration may repeat them, neither change nor leave them open."""
+    """The shapes of the shipped model are fixed: a configuration may only repeat them."""
     for key, allowed in only.items():
         if key in config.data and config.data[key] is None:
             raise config.fault(key, f"null is not supported for type {config.kind}")
