@@ -87,7 +87,7 @@ def test_memory_comes_in_two_records_that_the_estimates_meet(rehearsed, pretend_
     measured = [held.memory.weight_bytes, held.memory.kv_bytes, held.memory.kv_allocated_bytes]
     assert [found[name].measured for name in ("weights", "kv cache", "kv cache in blocks")] == measured
     # Two sequences of 20 tokens, 2 layers, keys and values of 2 x 16 elements in 2 bytes; blocks of 16 tokens.
-    assert measured == [2 * 20 * 2 * 2 * 32 * 2, 2 * 32 * 2 * 2 * 32 * 2]
+    assert measured[1:] == [2 * 20 * 2 * 2 * 32 * 2, 2 * 32 * 2 * 2 * 32 * 2]
     assert arena.memory.max_batch > 0
     assert arena.memory.kv_bytes is None
 

@@ -216,7 +216,7 @@ def test_every_run_can_be_printed_with_its_ratio_and_verdict(tmp_path, capsys):
 
     assert "weights, CUDA, in bytes" in text
     assert "tiny 1 1,000 173,696 173,697 1.000 differs" in text
-    assert "2.00 ms" in text
+    assert "2.000 ms" in text
     assert "below" in text
 
 
