@@ -12,7 +12,7 @@ import pytest
 
 from capacity.errors import SpecError
 from capacity.estimators.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
-from capacity.importers.hf.facts import facts_of, model_types
+from capacity.importers.hf.facts import model_types
 from capacity.importers.huggingface import import_model
 from capacity.specs.deployment import Deployment
 
@@ -30,7 +30,7 @@ DENSE_AND_EXPERT_TYPES = FIRST_TYPES | {
 
 @cache
 def oracle():
-    """Rows of the oracle with the configuration of each; what it does not say is what the class of the library says."""
+    """Rows of the oracle with the configuration of each."""
     with (DATA / "model_oracle.csv").open(encoding="utf-8", newline="") as file:
         return [(row, _config(row["model"])) for row in csv.DictReader(file)]
 
@@ -39,12 +39,7 @@ def _config(model):
     names = {path.stem.replace("__", "/"): path for path in (DATA / "model_configs").glob("*.json")}
     plain = model.replace(" (", "_").replace(")", "").replace(" ", "_")
     path = names.get(model) or names.get(plain) or names[next(name for name in names if name.startswith(model[:20]))]
-    config = {key: value for key, value in json.loads(path.read_text()).items() if key != "_oracle"}
-    if config["model_type"] not in model_types():
-        return config
-    facts = facts_of(config["model_type"])
-    left_out = [row[0] for row in facts.shapes if not set(row) & set(config)]
-    return {key: facts.defaults[key] for key in left_out if key in facts.defaults} | config
+    return {key: value for key, value in json.loads(path.read_text()).items() if key != "_oracle"}
 
 
 def supported():
