@@ -179,7 +179,11 @@ def cpu_planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Itera
         planned += [(f"prefill {shape.name}", _prefill(shape, cases, part)) for shape in chosen]
     if kind in ("decode", "all"):
         cases = QUICK_CASES if quick else DECODE_CASES
-        planned += [(f"decode {shape.name}", _decode(shape, cases, part)) for shape in shapes]
+        decode = harness.CpuDecodeCampaign(shapes, cases, threads=THREADS, part=part)
+        planned.append(("decode: weights and check", decode.prepare))
+        rounds = harness.ROUNDS
+        planned += [(f"decode: round {n} of {rounds}", decode.take_turns) for n in range(1, rounds + 1)]
+        planned.append(("decode: records", decode.records))
     return planned
 
 
@@ -187,10 +191,6 @@ def cpu_part_id() -> str:
     """The id of this processor's hardware file: its name in lower case words."""
     words = "".join(letter if letter.isalnum() else " " for letter in cpu_model().lower()).split()
     return "-".join([*words, f"{THREADS}-thread"])
-
-
-def _decode(shape: DecoderShape, cases: list[tuple[int, int]], part: str) -> Callable[[], Iterator[MeasuredRun]]:
-    return lambda: harness.cpu_decode_runs(shape, cases, threads=THREADS, part=part)
 
 
 def _prefill(shape: DecoderShape, cases: list[tuple[int, int]], part: str) -> Callable[[], Iterator[MeasuredRun]]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from capacity.errors import CapacityError
 from capacity.measure import cpu_decoder, cpu_library
-from capacity.measure.quiet import multiply_add_flop_per_s
 
 READ_BYTES = 768 * 2**20
 REPEATS = 7
@@ -47,7 +46,7 @@ def cpu_ceilings(threads: int, *, quick: bool = False) -> Iterator[tuple[str, fl
     torch.set_num_threads(threads)
     yield "copy_bytes_per_s", _cpu_copy(buffer)
     yield "matrix_vector_bytes_per_s", _cpu_matrix_vector(buffer, threads)
-    yield "multiply_add_flop_per_s", threads * max(multiply_add_flop_per_s(2_000_000) for _ in range(REPEATS))
+    yield "multiply_add_flop_per_s", _cpu_multiply_add(library, threads)
     yield "fp32_gemm_flop_per_s", _cpu_gemm(512 if quick else 2048, threads)
 
 
@@ -83,6 +82,14 @@ def _linear_bytes_per_s(library: ctypes.CDLL, number: int, weights: np.ndarray, 
     x, y = np.random.default_rng(1).standard_normal(columns, dtype=np.float32), np.zeros(rows, np.float32)
     w, given, out = (ctypes.c_void_p(array.ctypes.data) for array in (weights, x, y))
     return weights.nbytes / best_s(lambda: library.ref_linear(number, w, None, given, out, rows, columns, 1, 0))
+
+
+def _cpu_multiply_add(library: ctypes.CDLL, threads: int) -> float:
+    """Multiply-adds on registers of one thread, times threads, 2 FLOP each."""
+    seed, result, rounds = np.full(32, 0.5, np.float32), ctypes.c_float(), 2_000_000
+    arguments = (ctypes.c_void_p(seed.ctypes.data), ctypes.byref(result), ctypes.c_size_t(rounds))
+    done = library.ref_multiply_add(*arguments)
+    return threads * 2.0 * rounds * float(done) / best_s(lambda: library.ref_multiply_add(*arguments))
 
 
 def _cpu_gemm(size: int, threads: int) -> float:

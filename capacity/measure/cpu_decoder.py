@@ -150,6 +150,17 @@ def weights_of(model: Prefill) -> Weights:
     return weights
 
 
+CacheArrays = tuple[np.ndarray, np.ndarray]
+
+
+def random_cache(shape: DecoderShape, *, tokens: int, sequences: int = 1, seed: int) -> CacheArrays:
+    """Random keys and values for ``sequences`` of ``tokens`` each, [layers, blocks, kv_heads, head_size * 16] fp32."""
+    rng = np.random.default_rng(seed)
+    blocks = sequences * shape.context_blocks(tokens)
+    size = (shape.layers, blocks, shape.kv_heads, shape.head_size * shape.block_tokens)
+    return rng.standard_normal(size, dtype=np.float32), rng.standard_normal(size, dtype=np.float32)
+
+
 class CacheView(ctypes.Structure):
     """``struct Cache`` of cpu_ref.cpp."""
 
@@ -188,6 +199,8 @@ class CpuDecoder:
         Threads of the kernels.
     weights : Weights, optional
         Weights to share between decoders of the same shape.
+    cache : CacheArrays, optional
+        Blocks to share between decoders of the same cache, at least as many as this one needs.
     """
 
     backend = "cpu_ref"
@@ -201,24 +214,25 @@ class CpuDecoder:
         seed: int = 0,
         threads: int = 1,
         weights: Weights | None = None,
+        cache: CacheArrays | None = None,
     ) -> None:
         _check(shape, batch, max_context)
         self.shape, self.batch, self.max_context = shape, batch, max_context
         self.library = library()
         self.library.ref_threads(threads)
         self.weights = weights or random_weights(shape, seed)
-        self._allocate_cache(np.random.default_rng(seed + 1))
+        self.keys, self.values = cache or random_cache(shape, tokens=max_context, sequences=batch, seed=seed + 1)
+        self.block_table = self._block_table(np.random.default_rng(seed + 2))
         self._allocate_workspace()
         self.calls = self._step_calls()
         self.move_to(max_context)
 
-    def _allocate_cache(self, rng: np.random.Generator) -> None:
-        s, width = self.shape, self.shape.context_blocks(self.max_context)
-        size = (s.layers, self.batch * width, s.kv_heads, s.head_size * s.block_tokens)
-        self.keys = rng.standard_normal(size, dtype=np.float32)
-        self.values = rng.standard_normal(size, dtype=np.float32)
-        blocks = rng.permutation(self.batch * width).astype(np.int32)
-        self.block_table = blocks.reshape(self.batch, width)
+    def _block_table(self, rng: np.random.Generator) -> np.ndarray:
+        """Blocks of each sequence, taken from anywhere in the cache. [batch, blocks]"""
+        width, held = self.shape.context_blocks(self.max_context), self.keys.shape[1]
+        if held < self.batch * width:
+            raise CapacityError(f"the cache has {held} blocks, {self.batch} sequences need {self.batch * width}")
+        return rng.permutation(held)[: self.batch * width].astype(np.int32).reshape(self.batch, width)
 
     def _allocate_workspace(self) -> None:
         s, batch = self.shape, self.batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +13,19 @@ import numpy as np
 from capacity.measure import cpu_decoder, cpu_library, cpu_oracle
 from capacity.measure.environment import code_commit, cpu_machine, load_average, now_utc, software
 from capacity.measure.operators import OperatorCount, totals
-from capacity.measure.quiet import QuietCore
 from capacity.measure.shape import DecoderShape
-from capacity.specs.measured_run import LEAST_SAMPLES, Counts, Held, MeasuredRun, Quality, RunWorkload
+from capacity.specs.measured_run import Counts, Held, MeasuredRun, Quality, RunWorkload
 
 if TYPE_CHECKING:
     from capacity.measure.prefill import Prefill
 
-WARMUP_STEPS = 2
+WARMUP_STEPS = 1
 CHECKED_LAYERS = 2  # each kernel and each buffer between them; the rest of the layers repeats them
 CHECKED_CONTEXT = 77
-ROUNDS = 5
-REPEATS = 15
-TRIES = 3
+ROUNDS = 8
+REPEATS = 16
 LONGEST_SAMPLING_S = 3.0
 CHECKED_PROMPT = 8
-PREFILL_REPEATS = 9
 NO_NUMBER = 1e9  # error of a result that is not a number
 TIE_SHARE = 1e-4
 PREFILL_TOLERANCE = 1e-5  # of probabilities, which turn an error of a logit into a relative one
@@ -42,37 +39,11 @@ def sampled_s(
     for _ in range(WARMUP_STEPS):
         run()
     times: list[float] = []
-    while len(times) < repeats and (sum(times) < longest_s or len(times) < LEAST_SAMPLES):
-        times.append(_timed_s(run))
+    while len(times) < repeats and (sum(times) < longest_s or len(times) < 3):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
     return tuple(times)
-
-
-def _timed_s(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-@dataclass
-class Samples:
-    """Times of one case: undisturbed ones, and those that a probe before or after calls disturbed. [s]"""
-
-    quiet_s: list[float] = field(default_factory=list)
-    disturbed_s: list[float] = field(default_factory=list)
-
-    def take(self, run: Callable[[], Any], core: QuietCore, wanted: int) -> None:
-        """Add up to ``wanted`` undisturbed times after a warm-up, from at most ``TRIES`` times as many."""
-        for _ in range(WARMUP_STEPS):
-            run()
-        found, quiet = 0, core.is_quiet()
-        for _ in range(TRIES * wanted):
-            before, taken = quiet, _timed_s(run)
-            quiet = core.is_quiet()
-            kept = self.quiet_s if before and quiet else self.disturbed_s
-            kept.append(taken)
-            found += before and quiet
-            if found == wanted:
-                return
 
 
 def workload(shape: DecoderShape, *, batch: int, context_tokens: int = 0, prompt_tokens: int = 0) -> RunWorkload:
@@ -118,40 +89,70 @@ def cpu_record(
     ).sealed()
 
 
-def cpu_decode_runs(
-    shape: DecoderShape,
-    cases: list[tuple[int, int]],
-    *,
-    threads: int,
-    part: str,
-    repeats: int = REPEATS,
-) -> Iterator[MeasuredRun]:
-    """Decode runs of one shape for pairs of batch and context, on shared random weights.
+@dataclass
+class DecodeCase:
+    """One decoder at one batch and context, its check against the oracle, and the times taken so far. [s]"""
 
-    The cases take turns, a few steps at a time, so that a slow minute of the computer does not fall on one of them.
-    """
-    weights = cpu_decoder.random_weights(shape, seed=0)
-    load = load_average()
-    checked = {batch: check_cpu(shape, batch, CHECKED_CONTEXT, weights) for batch in {batch for batch, _ in cases}}
-    decoders = [cpu_decoder.CpuDecoder(shape, *case, threads=threads, weights=weights) for case in cases]
-    samples, core = [Samples() for _ in cases], QuietCore()
-    for _ in range(ROUNDS):
-        for decoder, taken in zip(decoders, samples, strict=True):
-            taken.take(decoder.step, core, wanted=-(-repeats // ROUNDS))
-    for (batch, context), decoder, taken in zip(cases, decoders, samples, strict=True):
-        yield cpu_record(
+    decoder: cpu_decoder.CpuDecoder
+    quality: Quality
+    samples_s: list[float] = field(default_factory=list)
+
+    def record(self, *, threads: int, load: float, part: str) -> MeasuredRun:
+        """The run of this case as a sealed record."""
+        shape, batch, context = self.decoder.shape, self.decoder.batch, self.decoder.max_context
+        return cpu_record(
             "decode",
             threads=threads,
             load=load,
             part=part,
             workload=workload(shape, batch=batch, context_tokens=context),
-            counts=counts(decoder.counts()),
+            counts=counts(self.decoder.counts()),
             warmup_steps=WARMUP_STEPS,
-            samples_s=tuple(taken.quiet_s),
-            disturbed_s=tuple(taken.disturbed_s),
-            operator_s=decoder.timed_step(),
-            quality=checked[batch],
+            samples_s=tuple(self.samples_s),
+            operator_s=self.decoder.timed_step(),
+            quality=self.quality,
         )
+
+
+class CpuDecodeCampaign:
+    """Decode runs of several shapes, each for the same pairs of batch and context.
+
+    All cases of all shapes take turns, a few steps at a time, round after round, so that a slow minute of the computer
+    falls on all of them and not on one. Cases of a shape share its weights; shapes of one cache format share a cache.
+    """
+
+    def __init__(self, shapes: Sequence[DecoderShape], cases: Sequence[tuple[int, int]], *, threads: int, part: str):
+        self.shapes, self.pairs, self.threads, self.part = shapes, cases, threads, part
+        self.cases: list[DecodeCase] = []
+        self.load = load_average()
+
+    def prepare(self) -> Iterator[MeasuredRun]:
+        """Make weights and decoders, and check them; gives no runs."""
+        caches: dict[tuple[int, ...], cpu_decoder.CacheArrays] = {}
+        largest = max(batch * context for batch, context in self.pairs)
+        for shape in self.shapes:
+            weights = cpu_decoder.random_weights(shape, seed=0)
+            key = (shape.layers, shape.kv_heads, shape.head_size)
+            if key not in caches:
+                caches[key] = cpu_decoder.random_cache(shape, tokens=largest, seed=1)
+            checked = {batch: check_cpu(shape, batch, CHECKED_CONTEXT, weights) for batch in {b for b, _ in self.pairs}}
+            for batch, context in self.pairs:
+                decoder = cpu_decoder.CpuDecoder(
+                    shape, batch, context, threads=self.threads, weights=weights, cache=caches[key]
+                )
+                self.cases.append(DecodeCase(decoder, checked[batch]))
+        return iter(())
+
+    def take_turns(self) -> Iterator[MeasuredRun]:
+        """One round: some steps of every case; gives no runs."""
+        for case in self.cases:
+            case.samples_s.extend(sampled_s(case.decoder.step, repeats=REPEATS // ROUNDS))
+        return iter(())
+
+    def records(self) -> Iterator[MeasuredRun]:
+        """The runs, when all rounds are done."""
+        for case in self.cases:
+            yield case.record(threads=self.threads, load=self.load, part=self.part)
 
 
 def check_cpu(shape: DecoderShape, batch: int, context: int, weights: cpu_decoder.Weights) -> Quality:
@@ -257,8 +258,6 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
     model = Prefill(shape, max_tokens=tokens)
     quality = check_prefill(model)
     prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
-    samples = Samples()
-    samples.take(lambda: model(prompts), QuietCore(), wanted=PREFILL_REPEATS)
     return cpu_record(
         "prefill",
         threads=threads,
@@ -267,8 +266,7 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
         backend="torch",
         workload=workload(shape, batch=batch, prompt_tokens=tokens),
         warmup_steps=WARMUP_STEPS,
-        samples_s=tuple(samples.quiet_s),
-        disturbed_s=tuple(samples.disturbed_s),
+        samples_s=sampled_s(lambda: model(prompts), repeats=9),
         quality=quality,
     )
 

@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 from capacity.specs.base import Count, CountOrZero, FrozenMapping, NonNegative, Positive, Spec
 
 LARGEST_SPREAD = 1.25
-LEAST_SAMPLES = 3
 Kind = Literal["ceiling", "decode", "prefill", "memory"]
 Bytes = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 Seconds = Annotated[tuple[Positive, ...], Field(max_length=200)]
@@ -109,10 +108,7 @@ class Quality(Spec):
 
 
 class MeasuredRun(Spec):
-    """One run; ``values`` holds the results of a micro-benchmark in SI units by name.
-
-    ``disturbed_s`` are times taken while a probe of the core said that something else ran on it; they judge nothing.
-    """
+    """One run; ``values`` holds the results of a micro-benchmark in SI units by name."""
 
     schema_version: Literal[1] = 1
     kind: Kind
@@ -127,7 +123,6 @@ class MeasuredRun(Spec):
     clock: Literal["perf_counter", "cuda_event"] = "perf_counter"
     warmup_steps: CountOrZero = 0
     samples_s: Seconds = ()
-    disturbed_s: Seconds = ()
     operator_s: FrozenMapping[str, NonNegative] = FrozenMapping()
     memory: Held | None = None
     quality: Quality | None = None
@@ -165,9 +160,6 @@ class MeasuredRun(Spec):
         """Why this run may not be compared with an estimate; None when it may."""
         if self.disagreement:
             return self.disagreement
-        if self.disturbed_s and len(self.samples_s) < LEAST_SAMPLES:
-            tried = len(self.samples_s) + len(self.disturbed_s)
-            return f"only {len(self.samples_s)} of {tried} samples were undisturbed"
         if self.spread > LARGEST_SPREAD:
             return f"median / minimum {self.spread:.2f} is above {LARGEST_SPREAD}: the machine was not quiet"
         return None
@@ -186,8 +178,6 @@ class MeasuredRun(Spec):
             "memory": ("workload", "memory"),
         }
         missing = [name for name in needed[self.kind] if not getattr(self, name)]
-        if self.disturbed_s and "samples_s" in missing:
-            missing.remove("samples_s")
         if missing:
             raise ValueError(f"a {self.kind} run needs {', '.join(missing)}")
         return self

@@ -212,13 +212,21 @@ template <int HEAD> struct Running {
     Vector values[HEAD / LANES] = {};
 };
 
+constexpr int LINE_FLOATS = 16;  // of one cache line
+
+// The next block is fetched ahead line by line: blocks lie anywhere in memory, so the processor does not foresee it.
 template <int HEAD>
 static inline void add_block(Running<HEAD>& run, const float* query, const float* keys, const float* values,
-                             float scale, int first, int last) {
+                             const float* next_keys, const float* next_values, float scale, int first, int last) {
     constexpr int VECTORS = BLOCK_TOKENS / LANES;
     Vector part[4][VECTORS] = {};
-    for (int i = 0; i < HEAD; i++)
-        for (int v = 0; v < VECTORS; v++) part[i % 4][v] += query[i] * load(keys + i * BLOCK_TOKENS + v * LANES);
+    for (int i = 0; i < HEAD; i += 4)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __builtin_prefetch(next_keys + (i + j) * BLOCK_TOKENS, 0, 0);
+            for (int v = 0; v < VECTORS; v++)
+                part[j][v] += query[i + j] * load(keys + (i + j) * BLOCK_TOKENS + v * LANES);
+        }
     float weights[BLOCK_TOKENS], largest = run.largest;
     for (int v = 0; v < VECTORS; v++) {
         Vector score = (part[0][v] + part[1][v] + part[2][v] + part[3][v]) * scale;
@@ -228,19 +236,16 @@ static inline void add_block(Running<HEAD>& run, const float* query, const float
     float keep = std::exp(run.largest - largest), total = 0;
 #pragma omp simd
     for (int t = 0; t < BLOCK_TOKENS; t++) weights[t] = std::exp(weights[t] - largest);
-    for (int v = 0; v < HEAD / LANES; v++) run.values[v] *= keep;
+    Vector attended[HEAD / LANES];  // a copy of its own, which stays in registers
+    for (int v = 0; v < HEAD / LANES; v++) attended[v] = run.values[v] * keep;
     for (int t = first; t < last; t++) {
         total += weights[t];
-        for (int v = 0; v < HEAD / LANES; v++) run.values[v] += weights[t] * load(values + t * HEAD + v * LANES);
+        for (int i = 0; i < HEAD; i += LINE_FLOATS) __builtin_prefetch(next_values + t * HEAD + i, 0, 0);
+        for (int v = 0; v < HEAD / LANES; v++) attended[v] += weights[t] * load(values + t * HEAD + v * LANES);
     }
+    for (int v = 0; v < HEAD / LANES; v++) run.values[v] = attended[v];
     run.total = run.total * keep + total;
     run.largest = largest;
-}
-
-constexpr int BLOCKS_AHEAD = 2;  // blocks lie anywhere in memory, so the processor does not foresee the next
-
-template <int HEAD> static inline void fetch_block(const float* block) {
-    for (int i = 0; i < HEAD * BLOCK_TOKENS; i += 16) __builtin_prefetch(block + i, 0, 2);
 }
 
 constexpr int GROUP = 8;  // query heads that share one pass over the cache
@@ -259,16 +264,14 @@ static void attention(const float* qkv, float* out, const Cache& c, const int32_
             Running<HEAD> runs[GROUP];
             const float* query = qkv + (size_t(b) * heads + kv * group + start) * HEAD;
             for (int block = begin / BLOCK_TOKENS; block * BLOCK_TOKENS < end; block++) {
-                if ((block + BLOCKS_AHEAD) * BLOCK_TOKENS < end) {
-                    fetch_block<HEAD>(block_of(c.keys, c, b, block + BLOCKS_AHEAD, kv));
-                    fetch_block<HEAD>(block_of(c.values, c, b, block + BLOCKS_AHEAD, kv));
-                }
+                int next = (block + 1) * BLOCK_TOKENS < end ? block + 1 : block;
                 const float *keys = block_of(c.keys, c, b, block, kv), *values = block_of(c.values, c, b, block, kv);
                 int first = begin - block * BLOCK_TOKENS, last = end - block * BLOCK_TOKENS;
                 first = first < 0 ? 0 : first;
                 last = last > BLOCK_TOKENS ? BLOCK_TOKENS : last;
                 for (int g = 0; g < count; g++)
-                    add_block<HEAD>(runs[g], query + g * HEAD, keys, values, scale, first, last);
+                    add_block<HEAD>(runs[g], query + g * HEAD, keys, values, block_of(c.keys, c, b, next, kv),
+                                    block_of(c.values, c, b, next, kv), scale, first, last);
             }
             for (int g = 0; g < count; g++)
                 for (int i = 0; i < HEAD; i++)
