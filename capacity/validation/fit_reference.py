@@ -1,12 +1,14 @@
 """Fit the constants of the latency law to decode runs of two models, the smallest and the largest of each format.
 
-The unknowns are the shares of bandwidth and peak that matrices and attention reach, and the time of a launch. The law
-takes a maximum, so the squared relative error is lowered one constant at a time, in steps that halve; no share
-exceeds 1. Each run weighs the same relative to its time.
+The unknowns are the share of bandwidth that matrices reach and that attention reaches, the share of the peak, and the
+time of a launch. Attention on a cache is bound by memory, so its share of the peak does not show and is that of the
+matrices. The law takes a maximum, so the squared relative error is lowered one constant at a time, in steps that
+halve; no share exceeds 1. Each run weighs the same relative to its time.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.catalog import load_hardware
+from capacity.ceilings import peak_or_refuse
 from capacity.errors import CapacityError
 from capacity.estimators import latency, work
 from capacity.specs.calibration import Calibration, HoldOutError, Scope
@@ -23,7 +26,8 @@ from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
 NARROWEST_BAND = 0.10
-START = {"matrix bytes": 0.8, "matrix FLOP": 0.8, "attention bytes": 0.5, "attention FLOP": 0.5, "launch": 1e-6}
+START = {"matrix bytes": 0.8, "attention bytes": 0.5, "FLOP": 0.8, "launch": 1e-6}
+LEAST_MODELS = 3  # two to fit, one to judge
 LAUNCHES = (1e-7, 1e-6, 1e-5)
 FIRST_STEP, LAST_STEP = 0.5, 1e-3
 
@@ -46,27 +50,57 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
     -------
     Calibration
         Scope engine "reference", with the hold-out error over the other models.
+
+    Raises
+    ------
+    CapacityError
+        If fewer than three models were measured: with two nothing would be held out.
     """
     mine = [r for r in runs if r.kind == "decode" and r.accepted and r.machine.part == part and _format(r) == weights]
-    sizes = {_model(run): run.counts.weight_bytes for run in mine if run.counts}
-    ordered = sorted(sizes, key=lambda model: sizes[model])
+    ordered = _models_by_size(mine)
+    if len(ordered) < LEAST_MODELS:
+        raise CapacityError(f"{part}, {weights}: {len(ordered)} models were measured; a fit needs {LEAST_MODELS}")
     chosen = {ordered[0], ordered[-1]}
     hardware = load_hardware(part)
     fitted, held = [r for r in mine if _model(r) in chosen], [r for r in mine if _model(r) not in chosen]
-    constants = search([terms(run, hardware) for run in fitted], np.array([run.median_s for run in fitted]))
-    pairs = [_pair(run, constants, hardware) for run in held]
-    band = max(NARROWEST_BAND, summarise([_pair(run, constants, hardware) for run in fitted]).worst)
+    constants = _constants(fitted, hardware)
+    low, high = _band(fitted, constants, hardware)
     return Calibration(
         name=name,
-        scope=Scope(engine="reference", device_class=part, weights=weights),
+        scope=Scope(
+            engine="reference",
+            device_class=part,
+            weights=weights,
+            largest_batch=max(run.workload.batch for run in fitted if run.workload),
+            largest_context_tokens=max(run.workload.context_tokens for run in fitted if run.workload),
+        ),
         memory_efficiency={"default": constants["matrix bytes"], "attention": constants["attention bytes"]},
-        flop_efficiency={"default": constants["matrix FLOP"], "attention": constants["attention FLOP"]},
+        flop_efficiency={"default": constants["FLOP"]},
         launch_s=constants["launch"],
-        band_low=1 - band,
-        band_high=1 + band,
+        band_low=low,
+        band_high=high,
         points=tuple(sorted(chosen)),
-        hold_out=_hold_out(pairs),
+        hold_out=_hold_out([_pair(run, constants, hardware) for run in held]),
     )
+
+
+def _models_by_size(runs: Iterable[MeasuredRun]) -> list[str]:
+    sizes = {_model(run): run.counts.weight_bytes for run in runs if run.counts}
+    return sorted(sizes, key=lambda model: sizes[model])
+
+
+def _constants(runs: Sequence[MeasuredRun], hardware: HardwareSpec) -> dict[str, float]:
+    return search([terms(run, hardware) for run in runs], np.array([run.median_s for run in runs]))
+
+
+def _band(runs: Sequence[MeasuredRun], constants: Mapping[str, float], hardware: HardwareSpec) -> tuple[float, float]:
+    """Extremes of measured over predicted, each model predicted by the common fit and by a fit to the other alone."""
+    pairs = [_pair(run, constants, hardware) for run in runs]
+    for model in _models_by_size(runs):
+        others = _constants([run for run in runs if _model(run) != model], hardware)
+        pairs += [_pair(run, others, hardware) for run in runs if _model(run) == model]
+    ratios = [pair.measured / pair.predicted for pair in pairs]
+    return min(1 - NARROWEST_BAND, *ratios), max(1 + NARROWEST_BAND, *ratios)
 
 
 @dataclass(frozen=True)
@@ -86,7 +120,7 @@ class Terms:
             bytes_per_s=1.0,
             flop_per_s=1.0,
             memory_efficiency=np.where(self.attention, constants["attention bytes"], constants["matrix bytes"]),
-            flop_efficiency=np.where(self.attention, constants["attention FLOP"], constants["matrix FLOP"]),
+            flop_efficiency=constants["FLOP"],
         )
         return float(operators.sum() + self.launches * constants["launch"])
 
@@ -101,14 +135,15 @@ def _format(run: MeasuredRun) -> str:
 
 def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
     """The operators of one run as the estimators see them."""
-    peak, asked = hardware.peak("fp32"), run.workload
-    if peak is None or asked is None:
-        raise CapacityError(f"{hardware.name} has no fp32 path, or run {run.run_id[:12]} no workload")
+    asked = run.workload
+    if asked is None:
+        raise CapacityError(f"run {run.run_id[:12]} has no workload")
     model, deploy = model_of(run), deployment_of(run)
     done = list(work.decode_work(model, deploy, batch=asked.batch, context_tokens=asked.context_tokens))
+    peaks = np.array([peak_or_refuse(hardware, deploy, item.term.compute_format) for item in done])
     return Terms(
         memory_s=np.array([float(item.moved_bytes) for item in done]) / hardware.memory.bytes_per_s,
-        compute_s=np.array([float(item.flop) for item in done]) / peak,
+        compute_s=np.array([float(item.flop) for item in done]) / peaks,
         attention=np.array([item.term.operator == "attention" for item in done]),
         launches=sum(item.term.launches for item in done),
     )
@@ -163,8 +198,8 @@ def as_toml(items: Iterable[Calibration], *, note: str) -> str:
         blocks += ["", "[[calibration]]", f'name = "{item.name}"']
         blocks += [f"launch_s = {item.launch_s:.4g}", f"band_low = {item.band_low:.4g}"]
         blocks += [f"band_high = {item.band_high:.4g}", f"points = {list(item.points)!r}".replace("'", '"')]
-        scope = {"engine": item.scope.engine, "device_class": item.scope.device_class, "weights": item.scope.weights}
-        blocks += ["[calibration.scope]", *(f'{key} = "{value}"' for key, value in scope.items() if value)]
+        scope = item.scope.model_dump(exclude_defaults=True)
+        blocks += ["[calibration.scope]", *(f"{key} = {json.dumps(value)}" for key, value in scope.items())]
         for table in ("memory_efficiency", "flop_efficiency"):
             blocks += [f"[calibration.{table}]", *(f"{k} = {v:.4g}" for k, v in getattr(item, table).items())]
         if item.hold_out:
@@ -181,9 +216,12 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit("usage: python -m capacity.validation.fit_reference RUNS.jsonl")
     runs = [run for run in read_runs(arguments[0]) if run.kind == "decode" and run.accepted]
     cases = dict.fromkeys((run.machine.part, _format(run)) for run in runs if run.machine.part)
-    items = [
-        fit(runs, weights=weights, part=part, name=f"reference {part} {weights}") for part, weights in cases if part
-    ]
+    items = []
+    for part, weights in cases:
+        try:
+            items.append(fit(runs, weights=weights, part=str(part), name=f"reference {part} {weights}"))
+        except CapacityError as error:
+            print(error, file=sys.stderr)
     kernel = ", ".join(sorted({run.kernel_sha256[:12] for run in runs}))
     note = (
         "Constants of the latency law for the reference decoder: python -m capacity.validation.fit_reference\n"
