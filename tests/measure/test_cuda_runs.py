@@ -1,4 +1,4 @@
-"""The GPU campaign rehearsed on the emulation: every record is made, written, read, and set beside the estimates."""
+"""What the GPU campaign measures and how it judges that; the campaign itself is rehearsed in test_gpu_campaign.py."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from capacity.errors import CapacityError
-from capacity.measure import campaign, cuda_check, cuda_machine, cuda_runs
+from capacity.measure import cuda_check, cuda_machine, cuda_runs
 from capacity.measure.emulator import Emulator
-from capacity.measure.records import read_runs
 from capacity.measure.shape import DecoderShape
 from capacity.measure.weights import random_weights
 
@@ -23,80 +22,6 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulati
 def tiny(pretend_cuda):
     """A tiny decoder with weights in bf16."""
     return pretend_cuda.shapes(quick=False)[0]
-
-
-@pytest.fixture(scope="module")
-def rehearsed(pretend_cuda, tmp_path_factory):
-    """The records of a whole campaign, by kind, as read back from their file."""
-    path = tmp_path_factory.mktemp("rehearsal") / "runs.jsonl"
-    with pytest.MonkeyPatch.context() as patch, pretend_cuda.OnProcessor():
-        pretend_cuda.put_in_place(patch)
-        done = campaign.run("all", "cuda", out=path)
-    assert not done.failed
-    runs = read_runs(path)
-    assert len(runs) == done.runs
-    return {kind: [run for run in runs if run.kind == kind] for kind in ("ceiling", "memory", "decode", "prefill")}
-
-
-def test_a_campaign_makes_every_kind_of_record(rehearsed):
-    assert {kind: len(runs) for kind, runs in rehearsed.items()} == {
-        "ceiling": 1,
-        "memory": 2,
-        "decode": 3,
-        "prefill": 2,
-    }
-
-
-def test_a_record_says_on_what_it_was_made(rehearsed):
-    run = rehearsed["decode"][0]
-    assert (run.source, run.code_commit) == ("gpu", "rehearsal")
-    assert (run.machine.device_name, run.machine.part) == ("NVIDIA H200", "nvidia-h200-sxm5-141gb")
-    assert (run.machine.driver, run.machine.ecc, run.machine.power_limit_w) == ("580.1", True, 700)
-    assert dict(run.machine.clock_hz_before) == {"sm": 1.98e9, "memory": 3.201e9}
-    assert run.software.backend == run.software.compiler.split()[0]
-
-
-def test_decode_runs_are_checked_and_say_how_they_were_cut(rehearsed):
-    plain, narrow, int8 = rehearsed["decode"]
-    for run in rehearsed["decode"]:
-        assert run.quality.relative_error < run.quality.tolerance
-        assert run.quality.argmax_match
-        assert run.quality.nan_count == 0
-        assert (run.clock, run.software.graph, len(run.samples_s)) == ("cuda_event", True, 3)
-    assert [run.workload.batch for run in rehearsed["decode"]] == [1, 5, 1]  # int8 up to batch 4 only
-    assert [run.software.gemm_backend for run in (plain, narrow)] == ["simt", "torch.mm"]
-    assert {"QKV_PAIRS", "QKV_SPLIT", "MATRIX_THREADS", "DOWN_STAGED", "QKV_BLOCKS"} <= set(int8.software.launch)
-    assert plain.software.launch["BATCH"] == 1
-    assert set(plain.operator_s) == {"embed", "qkv", "attention", "output", "gate_up", "down", "head", "argmax"}
-
-
-def test_prefills_are_checked_before_they_are_timed(rehearsed):
-    for run in rehearsed["prefill"]:
-        assert 0 < run.quality.relative_error < run.quality.tolerance
-
-
-def test_memory_comes_in_two_records_that_the_estimates_meet(rehearsed, pretend_cuda):
-    from capacity.validation.reference import compare
-
-    held, arena = rehearsed["memory"]
-    assert held.memory.max_batch is None
-    assert held.memory.context_bytes is None  # stands in the ceilings
-    found = {pair.group: pair for pair in compare(held)}
-    assert all(pair.predicted == pair.measured for pair in found.values())
-    assert found["activation peak"].measured == pretend_cuda.PEAK_BYTES
-    measured = [held.memory.weight_bytes, held.memory.kv_bytes, held.memory.kv_allocated_bytes]
-    assert [found[name].measured for name in ("weights", "kv cache", "kv cache in blocks")] == measured
-    # Two sequences of 20 tokens, 2 layers, keys and values of 2 x 16 elements in 2 bytes; blocks of 16 tokens.
-    assert measured[1:] == [2 * 20 * 2 * 2 * 32 * 2, 2 * 32 * 2 * 2 * 32 * 2]
-    assert arena.memory.max_batch > 0
-    assert arena.memory.kv_bytes is None
-
-
-def test_ceilings_hold_reads_copies_and_a_peak_for_each_format(rehearsed, pretend_cuda):
-    values = rehearsed["ceiling"][0].values
-    assert {f"{name}_gemm_flop_per_s" for name in ("bf16", "fp16", "fp32", "int8")} <= set(values)
-    assert values["context_bytes"] == pretend_cuda.TOTAL_BYTES - pretend_cuda.FREE_BYTES
-    assert all(value > 0 for value in values.values())
 
 
 def test_a_wrong_kernel_is_rejected_and_one_that_gives_no_number_too(monkeypatch, tiny):

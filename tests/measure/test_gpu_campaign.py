@@ -137,10 +137,10 @@ def test_the_whole_campaign_is_rehearsed_on_the_emulation(monkeypatch, tmp_path,
     from capacity.cli import run as cli
 
     def in_this_process(command, limit_s, output):
-        if "capacity.cli" not in command:
-            return 0
-        with pretend_cuda.OnProcessor():
-            code = cli(list(command[command.index("capacity.cli") + 1 :]))
+        code = 0
+        if "capacity.cli" in command:
+            with pretend_cuda.OnProcessor():
+                code = cli(list(command[command.index("capacity.cli") + 1 :]))
         with Path(output).open("a") as file:
             file.write(capsys.readouterr().out)
         return code
@@ -148,10 +148,59 @@ def test_the_whole_campaign_is_rehearsed_on_the_emulation(monkeypatch, tmp_path,
     pretend_cuda.put_in_place(monkeypatch)
     monkeypatch.setattr(gpu_campaign, "execute", in_this_process)
     folder = tmp_path / "results"
-    code = gpu_campaign.main(["--out", str(folder), "--quick"])
+    code = gpu_campaign.main(["--out", str(folder)])
     assert code == 1  # a pretended device reaches no share of the bandwidth of a real one
-    kinds = [run.kind for run in read_runs(folder / "runs.jsonl")]
-    assert kinds == ["ceiling", "memory", "memory", "decode", "decode", "prefill"]
+    assert "failed" not in (folder / "campaign.log").read_text()
     assert sorted(path.name for path in folder.iterdir()) == ["campaign.log", "comparison.txt", "runs.jsonl"]
     assert "CUDA: every result agrees with the" in (folder / "comparison.txt").read_text()
-    assert all(run.accepted for run in read_runs(folder / "runs.jsonl"))
+    runs = read_runs(folder / "runs.jsonl")
+    assert [run.kind for run in runs] == ["ceiling", *["memory"] * 2, *["decode"] * 3, *["prefill"] * 2]
+    says_on_what_it_was_made(runs[3])
+    ceilings_hold_reads_copies_and_a_peak_for_each_format(runs[0], pretend_cuda)
+    memory_comes_in_two_records_that_the_estimates_meet(*runs[1:3], pretend_cuda)
+    decode_runs_are_checked_and_say_how_they_were_cut(runs[3:6])
+    for run in runs[6:]:  # prefills too are checked before they are timed
+        assert 0 < run.quality.relative_error < run.quality.tolerance
+
+
+def says_on_what_it_was_made(run):
+    assert (run.source, run.code_commit) == ("gpu", "rehearsal")
+    assert (run.machine.device_name, run.machine.part) == ("NVIDIA H200", "nvidia-h200-sxm5-141gb")
+    assert (run.machine.driver, run.machine.ecc, run.machine.power_limit_w) == ("580.1", True, 700)
+    assert dict(run.machine.clock_hz_before) == {"sm": 1.98e9, "memory": 3.201e9}
+    assert run.software.backend == run.software.compiler.split()[0]
+
+
+def ceilings_hold_reads_copies_and_a_peak_for_each_format(run, pretend_cuda):
+    rates = {"read_bytes_per_s", "copy_bytes_per_s", "host_to_device_bytes_per_s", "device_to_host_bytes_per_s"}
+    peaks = {f"{name}_gemm_flop_per_s" for name in ("bf16", "fp16", "fp32", "int8")}
+    assert rates | peaks | {"eager_launch_s", "graph_launch_s"} <= set(run.values)
+    assert run.values["context_bytes"] == pretend_cuda.TOTAL_BYTES - pretend_cuda.FREE_BYTES
+    assert all(value > 0 for value in run.values.values())
+
+
+def memory_comes_in_two_records_that_the_estimates_meet(held, arena, pretend_cuda):
+    from capacity.validation.reference import compare
+
+    found = {pair.group: pair for pair in compare(held)}
+    assert set(found) == {"weights", "kv cache", "kv cache in blocks", "activation peak"}
+    assert all(pair.predicted == pair.measured for pair in found.values())
+    assert found["activation peak"].measured == pretend_cuda.PEAK_BYTES
+    # Two sequences of 20 tokens, 2 layers, keys and values of 2 x 16 elements in 2 bytes; blocks of 16 tokens.
+    assert (held.memory.kv_bytes, held.memory.kv_allocated_bytes) == (2 * 20 * 2 * 2 * 32 * 2, 2 * 32 * 2 * 2 * 32 * 2)
+    assert held.memory.context_bytes is None  # stands in the ceilings
+    assert {pair.group for pair in compare(arena)} == {"weights", "max batch"}
+
+
+def decode_runs_are_checked_and_say_how_they_were_cut(runs):
+    plain, narrow, int8 = runs
+    for run in runs:
+        assert run.quality.relative_error < run.quality.tolerance
+        assert run.quality.argmax_match
+        assert run.quality.nan_count == 0
+        assert (run.clock, run.software.graph, len(run.samples_s)) == ("cuda_event", True, 3)
+    assert [run.workload.batch for run in runs] == [1, 5, 1]  # int8 up to batch 4 only
+    assert [run.software.gemm_backend for run in (plain, narrow)] == ["simt", "torch.mm"]
+    assert {"QKV_PAIRS", "QKV_SPLIT", "MATRIX_THREADS", "DOWN_STAGED", "QKV_BLOCKS"} <= set(int8.software.launch)
+    assert plain.software.launch["BATCH"] == 1
+    assert set(plain.operator_s) == {"embed", "qkv", "attention", "output", "gate_up", "down", "head", "argmax"}
