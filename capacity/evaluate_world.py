@@ -17,7 +17,7 @@ from numbers import Real
 
 from capacity import evaluate
 from capacity.calibrations import calibrations, told
-from capacity.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
+from capacity.ceilings import Ceilings, achieved_flop_per_s, measured_ceiling_notes, peak_or_refuse
 from capacity.errors import CapacityError, unknown_name
 from capacity.estimators import latency, memory
 from capacity.estimators.phases import Phase
@@ -127,15 +127,16 @@ def decide(
 
 def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
     bound = sum(time.bound_s for time in times)
+    beatable = measured_ceiling_notes(hardware)
     estimated = [
         (time.value_s, world_calibration(time.launch_mode)) for time in times if time.value_s and time.launch_mode
     ]
     if len(estimated) < len(times):
-        return Decision(times, bound, None, None, None, "computed")
+        return Decision(times, bound, None, None, None, "computed", beatable)
     value = sum(value for value, _ in estimated)
     low = max(bound, sum(value * found.band_low for value, found in estimated))
     high = sum(value * found.band_high for value, found in estimated)
-    notes = (*dict.fromkeys(told(found) for _, found in estimated), *ceiling_notes(hardware))
+    notes = (*beatable, *dict.fromkeys(told(found) for _, found in estimated), *ceiling_notes(hardware))
     return Decision(times, bound, value, low, high, "calibrated", notes)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
+from capacity.catalog_world import load_world_model
+from capacity.estimators.phases import phases
+from capacity.evaluate_world import decide
 
 SMALL = {
     "model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4, "vocab_size": 1000,
@@ -50,3 +53,11 @@ def test_a_bound_on_printed_ceilings_does_not():
 @pytest.mark.parametrize("figure", ["memory.bytes_per_s", "vector_flop_per_s.fp32", "measured.read_bytes_per_s"])
 def test_the_processor_that_this_repository_measured_says_so(figure):
     assert cap.load_hardware("amd-epyc-1-thread").evidence(figure) == "measured"
+
+
+@pytest.mark.parametrize(("evidence", "said"), [("measured", True), ("published", False)])
+def test_the_bound_of_a_decision_says_the_same(evidence, said):
+    robot, deploy = load_world_model("iris"), cap.Deployment(weights="fp32", activations="fp32", kv_cache="fp32")
+    found = decide(phases(robot, deploy, batch=1), part(evidence=evidence), deploy)
+
+    assert any("were measured" in note for note in found.notes) == said
