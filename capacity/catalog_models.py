@@ -130,8 +130,9 @@ def file_stamp(path: str) -> Stamp:
 
 
 def _stamps(path: str) -> tuple[Stamp, ...]:
-    """Stamps of a model file and, beside a ``config.json``, of the files of its checkpoint."""
+    """Stamps of a model file and, beside a ``config.json``, of what else says how the model is stored."""
     folder, name = os.path.split(path)
     beside = os.listdir(folder or ".") if name == "config.json" else ()
-    weights = sorted(other for other in beside if other.endswith((".safetensors", ".safetensors.index.json")))
-    return tuple(file_stamp(other) for other in (path, *(os.path.join(folder, other) for other in weights)))
+    endings = (".safetensors", ".safetensors.index.json", "hf_quant_config.json")
+    stored = sorted(other for other in beside if other.endswith(endings))
+    return tuple(file_stamp(other) for other in (path, *(os.path.join(folder, other) for other in stored)))

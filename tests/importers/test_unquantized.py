@@ -189,3 +189,11 @@ def test_no_expression_takes_long(expression):
         stored(LLAMA_405B, AWQ | {"modules_to_not_convert": [expression]})
 
     assert time.perf_counter() - start < 5
+
+
+def test_a_file_that_modelopt_adds_later_is_seen(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_405B))
+    before = cap.load_model(tmp_path).checkpoint.format_of("mlp")
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8"}}))
+
+    assert (before, cap.load_model(tmp_path).checkpoint.format_of("mlp")) == ("bf16", "fp8_e4m3")
