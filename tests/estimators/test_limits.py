@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.estimators import limits
@@ -27,6 +27,7 @@ def test_batch_in_62_gb_equals_the_corrected_chapter(kv_heads, batch):
 sizes = st.integers(0, 60)
 
 
+@settings(deadline=None)
 @given(free=st.integers(-100, 5000), c=sizes, b=st.integers(0, 9), a=sizes, t=st.integers(1, 40), k=st.integers(1, 60))
 def test_max_batch_equals_counting_up(free, c, b, a, t, k):
     def needed(n):
@@ -48,6 +49,7 @@ def test_max_batch_equals_counting_up(free, c, b, a, t, k):
     assert found == n if n < 6000 else found >= 6000
 
 
+@settings(deadline=None)
 @given(
     free=st.integers(-100, 9000),
     n=st.integers(1, 4),
