@@ -23,8 +23,8 @@ def show_reference(found: ReferenceCheck, console: Console | None = None, *, eve
     """Print targets, errors by quantity and ratios by model; with ``every_run`` each run instead of the last two."""
     screen = console or Console(highlight=False)
     _targets(screen, found.targets)
-    shown = _every_run(found.pairs) if every_run else [*_errors(found.pairs), *_models(found.pairs)]
-    for title, rows in shown:
+    shown = _every_run if every_run else _summaries
+    for title, rows in shown(found.pairs) if found.pairs else ():
         _titled(screen, title, rows)
     if not every_run:
         _titled(screen, "What each estimate rests on", _evidence(found))
@@ -61,6 +61,12 @@ def _targets(screen: Console, targets: Sequence[Target]) -> None:
         screen.print(Text(f"{device}: no run yet; its targets are neither kept nor missed", style="yellow"))
 
 
+def _summaries(pairs: Sequence[RunPair]) -> Iterable[tuple[str, Table]]:
+    """Errors by quantity and device, then ratios by model."""
+    yield from _errors(pairs)
+    yield _models(pairs)
+
+
 def _errors(pairs: Sequence[RunPair]) -> Iterable[tuple[str, Table]]:
     """One table a device: ratio and error of each quantity."""
     ratios = ("least", "median", "most")
@@ -75,7 +81,7 @@ def _errors(pairs: Sequence[RunPair]) -> Iterable[tuple[str, Table]]:
         yield f"Predicted / measured on {DEVICES[source]}, by quantity", shown
 
 
-def _models(pairs: Sequence[RunPair]) -> Iterable[tuple[str, Table]]:
+def _models(pairs: Sequence[RunPair]) -> tuple[str, Table]:
     """One table: ratio of each quantity by model."""
     columns = [("model", "left"), ("quantity", "left"), ("runs", "right"), ("least", "right"), ("median", "right")]
     shown = table(*columns, ("most", "right"), ("in band", "right"))
@@ -83,7 +89,7 @@ def _models(pairs: Sequence[RunPair]) -> Iterable[tuple[str, Table]]:
         banded = [pair.in_band for pair in rows if pair.in_band is not None]
         inside = f"{sum(banded)} of {len(banded)}" if banded else ""
         shown.add_row(rows[0].model, rows[0].group, f"{len(rows)}", *_span(rows), inside)
-    yield "Predicted / measured by model; --rows shows every run", shown
+    return "Predicted / measured by model; --rows shows every run", shown
 
 
 def _order(pair: RunPair) -> tuple[str, str]:
