@@ -139,7 +139,7 @@ def policy_changes(
     defaults = {"dtype": facts["dtype"]} if "dtype" in facts else {}
     config = Config(data, where, defaults, kind, tuple(world_types()["policy_harmless"]["keys"]))
     _refuse_other_shapes(config, facts["only"])
-    changes = {field: config.count(key) for key, field in facts["fields"].items() if config.has(key)}
+    changes: dict[str, Any] = {field: config.count(key) for key, field in facts["fields"].items() if config.has(key)}
     executed = config.optional_count("n_action_steps")
     chunk = changes.get("head.chunk_actions", base.head.chunk_actions)
     if executed is not None and "head.chunk_actions" in changes and executed > chunk:
