@@ -17,6 +17,7 @@ from capacity.catalog_world import load_world_model
 from capacity.errors import CapacityError
 from capacity.measure.records import read_runs
 from capacity.specs.deployment import Deployment
+from capacity.specs.measured_run import MeasuredRun
 from capacity.specs.workload import Workload
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,19 @@ OURS = 'based_on = "nvidia-l4-pcie-24gb"\nname = "Ours"\nmemory.bytes_per_s = 2.
 CASE = 'weights = "bf16"\ntensor_parallel = 2\n[[overrides]]\npart = "mlp"\nformat = "int8"\nlayers = "4:"\n'
 SHIPPED = ROOT / "hardware_specs"
 PRESET = "dreamerv3-12m"
+RUN = MeasuredRun.parse(
+    {
+        "kind": "ceiling",
+        "source": "cpu",
+        "created_utc": "2026-11-30T00:00:00+00:00",
+        "code_commit": "test",
+        "kernel_sha256": "0" * 64,
+        "machine": {"device_name": "a", "cpu_model": "a", "threads": 1, "load_before": 0.1, "load_after": 0.2},
+        "software": {"python": "3", "numpy": "2", "system": "s", "compiler": "c", "backend": "cpu_ref"},
+        "values": {"read_bytes_per_s": 1e10},
+    },
+    "test",
+).sealed()
 
 READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "part": ("ours.toml", (SHIPPED / "nvidia-l4-pcie-24gb.toml").read_text(encoding="utf-8"), load_hardware),
@@ -53,7 +67,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "index": ("model.safetensors.index.json", '{"weight_map": {"a": "1.safetensors"}}', load_model),
     "presets": ("configs.yaml", DREAMER, lambda path: load_world_model(path, name=PRESET)),
     "policy": ("config.json", '{"type": "smolvla", "chunk_size": 20, "n_action_steps": 5}', load_world_model),
-    "runs": ("runs.jsonl", (ROOT / "capacity/data/runs/amd-epyc-1-thread.jsonl").open().readline(), read_runs),
+    "runs": ("runs.jsonl", json.dumps(RUN.model_dump(mode="json", exclude_defaults=True)), read_runs),
 }
 PIECES = st.sampled_from(
     ["1" * 5000, "-1", "0", "1e999", "nan", "2001-99-99", "true", "[", "{", '"', "\\u0000", "\\ud800", "\x00", "&a *a",
