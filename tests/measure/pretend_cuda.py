@@ -1,14 +1,15 @@
 """A torch.cuda that is pretended on a processor, and the emulation in the place of the device.
 
-Tensors asked for on "cuda" are made in main memory, events take the time of the host, a graph runs its launches again,
+Tensors asked for on "cuda" are made in main memory, events have a clock of their own, a graph runs its launches again,
 and the counters of the allocator stand still at a peak that was worked out by hand. The kernels are the device's own,
 on fibers.
 """
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 
 import torch
@@ -59,19 +60,21 @@ class OnProcessor(TorchFunctionMode):
 
 
 class Event:
-    """The time of the host when it is recorded."""
+    """A clock that goes on by a millisecond with each event, so that every sample is the same."""
+
+    recorded = count()
 
     def __init__(self, enable_timing=False):
-        self.at = 0.0
+        self.at = 0
 
     def record(self):
-        self.at = time.perf_counter()
+        self.at = next(Event.recorded)
 
     def synchronize(self):
         pass
 
     def elapsed_time(self, later):
-        return (later.at - self.at) * 1e3
+        return float(later.at - self.at)
 
 
 def shapes(*, quick):
@@ -81,6 +84,7 @@ def shapes(*, quick):
 
 def put_in_place(patch):
     """Put the pretended device and small cases in place with ``patch``, a pytest.MonkeyPatch."""
+    torch.set_num_threads(1)
     graph = contextmanager(lambda captured: (yield))
     for name, value in {
         "is_available": lambda: True,
@@ -116,4 +120,6 @@ def put_in_place(patch):
     patch.setattr(ceilings, "CUDA_READ_BYTES", 2**20)
     patch.setattr(ceilings, "LINK_BYTES", 2**16)
     patch.setattr(ceilings, "GEMM_SIZES", (64,))
+    patch.setattr(ceilings, "WARMUP_RUNS", 1)
+    patch.setattr(ceilings, "event_samples_s", partial(ceilings.event_samples_s, runs=1))
     patch.setattr(cuda_machine, "code_commit", lambda: "rehearsal")

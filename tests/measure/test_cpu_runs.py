@@ -71,6 +71,15 @@ def test_a_memory_run_equals_the_estimates_to_the_byte():
             assert [pair.predicted for pair in pairs] == [pair.measured for pair in pairs]
 
 
+def test_loading_the_kernels_leaves_subnormal_numbers_on():
+    """A library linked with -ffast-math flushes them to zero in the whole process."""
+    from capacity.measure.cpu_library import library
+
+    library()
+    assert np.float64(5e-324) * np.float64(1.0) > 0
+    assert np.float64(2.3e-308) / np.float64(4.0) > 0
+
+
 @pytest.mark.parametrize("best", [0, 1, 2, 3, 7, 8, 100])
 def test_bisection_finds_the_largest_batch(best):
     asked = []

@@ -15,6 +15,7 @@ from capacity.measure.shape import DecoderShape
 from capacity.measure.weights import random_weights
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the emulation is built with g++")
 
 
