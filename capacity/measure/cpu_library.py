@@ -14,7 +14,9 @@ from pathlib import Path
 from capacity.errors import CapacityError
 from capacity.measure.source import cache_folder
 
-COMPILE_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fopenmp", "-std=c++17", "-shared", "-fPIC")
+COMPILE_FLAGS = ("-O3", "-march=native", "-ffast-math", "-fopenmp", "-std=c++17", "-fPIC", "-c")
+# Linked apart: told of -ffast-math, the linker adds code that switches off subnormal numbers in the whole process.
+LINK_FLAGS = ("-fopenmp", "-shared")
 
 
 def source_sha256() -> str:
@@ -43,7 +45,7 @@ def compiler_version() -> str:
 @cache
 def library() -> ctypes.CDLL:
     """The compiled kernels; built at first use and kept under a hash of source, flags, compiler and CPU."""
-    identity = "\n".join([*COMPILE_FLAGS, compiler_version(), cpu_flags()]).encode()
+    identity = "\n".join([*COMPILE_FLAGS, *LINK_FLAGS, compiler_version(), cpu_flags()]).encode()
     name = hashlib.sha256(_source() + identity).hexdigest()[:24]
     cached = cache_folder() / f"cpu_ref-{name}.so"
     if not cached.exists():
@@ -65,10 +67,10 @@ def cpu_flags() -> str:
 def _build(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        source, built = Path(folder, "cpu_ref.cpp"), Path(folder, "cpu_ref.so")
+        source, compiled, built = (Path(folder, f"cpu_ref.{suffix}") for suffix in ("cpp", "o", "so"))
         source.write_bytes(_source())
-        command = ["g++", *COMPILE_FLAGS, "-o", str(built), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise CapacityError(f"g++ could not build cpu_ref.cpp: {done.stderr.strip()[:300]}")
+        for flags, given, made in ((COMPILE_FLAGS, source, compiled), (LINK_FLAGS, compiled, built)):
+            done = subprocess.run(["g++", *flags, "-o", str(made), str(given)], capture_output=True, text=True)
+            if done.returncode:
+                raise CapacityError(f"g++ could not build cpu_ref.cpp: {done.stderr.strip()[:300]}")
         built.replace(target)

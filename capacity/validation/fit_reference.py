@@ -25,7 +25,7 @@ from capacity.specs.measured_run import MeasuredRun
 from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
-NARROWEST_BAND = 0.10
+NARROWEST_BAND, BAND_PERCENTILE = 0.10, 95
 START = {"matrix bytes": 0.8, "attention bytes": 0.5, "FLOP": 0.8, "launch": 1e-6}
 LEAST_MODELS = 3  # two to fit, one to judge
 LAUNCHES = (1e-7, 1e-6, 1e-5)
@@ -90,30 +90,37 @@ def _models_by_size(runs: Iterable[MeasuredRun]) -> list[str]:
 
 
 def _constants(runs: Sequence[MeasuredRun], hardware: HardwareSpec) -> dict[str, float]:
-    return search([terms(run, hardware) for run in runs], np.array([run.median_s for run in runs]))
+    return search(stacked([terms(run, hardware) for run in runs]), np.array([run.median_s for run in runs]))
 
 
 def _band(runs: Sequence[MeasuredRun], constants: Mapping[str, float], hardware: HardwareSpec) -> tuple[float, float]:
-    """Extremes of measured over predicted, each model predicted by the common fit and by a fit to the other alone."""
+    """Low and high, as factors of one another, that hold 95 % of what the two models say of each other.
+
+    Each is predicted by the common fit and by a fit to the other alone.
+    """
     pairs = [_pair(run, constants, hardware) for run in runs]
     for model in _models_by_size(runs):
         others = _constants([run for run in runs if _model(run) != model], hardware)
         pairs += [_pair(run, others, hardware) for run in runs if _model(run) == model]
-    ratios = [pair.measured / pair.predicted for pair in pairs]
-    return min(1 - NARROWEST_BAND, *ratios), max(1 + NARROWEST_BAND, *ratios)
+    factors = [max(pair.measured / pair.predicted, pair.predicted / pair.measured) for pair in pairs]
+    high = max(1 + NARROWEST_BAND, float(np.percentile(factors, BAND_PERCENTILE)))
+    return 1 / high, high
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Of one run, at full ceilings, by operator: memory and compute seconds, which are attention, and launches."""
+    """At full ceilings, [operators] of one run or [runs, operators]: memory and compute seconds, which are attention.
+
+    ``launches`` are those of a run.
+    """
 
     memory_s: np.ndarray
     compute_s: np.ndarray
     attention: np.ndarray
-    launches: int
+    launches: np.ndarray
 
-    def seconds(self, constants: Mapping[str, float]) -> float:
-        """The latency law with these constants. [s]"""
+    def seconds(self, constants: Mapping[str, float]) -> np.ndarray:
+        """The latency law with these constants, of each run. [s]"""
         operators = latency.operator_s(
             self.memory_s,
             self.compute_s,
@@ -122,7 +129,19 @@ class Terms:
             memory_efficiency=np.where(self.attention, constants["attention bytes"], constants["matrix bytes"]),
             flop_efficiency=constants["FLOP"],
         )
-        return float(operators.sum() + self.launches * constants["launch"])
+        return np.asarray(operators.sum(axis=-1) + self.launches * constants["launch"])
+
+
+def stacked(runs: Sequence[Terms]) -> Terms:
+    """Terms of several runs, filled up with operators that take no time."""
+    most = max(len(run.memory_s) for run in runs)
+
+    def rows(name: str) -> np.ndarray:
+        columns = [getattr(run, name) for run in runs]
+        return np.stack([np.pad(column, (0, most - len(column))) for column in columns])
+
+    launches = np.array([run.launches for run in runs])
+    return Terms(rows("memory_s"), rows("compute_s"), rows("attention"), launches)
 
 
 def _model(run: MeasuredRun) -> str:
@@ -145,18 +164,18 @@ def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
         memory_s=np.array([float(item.moved_bytes) for item in done]) / hardware.memory.bytes_per_s,
         compute_s=np.array([float(item.flop) for item in done]) / peaks,
         attention=np.array([item.term.operator == "attention" for item in done]),
-        launches=sum(item.term.launches for item in done),
+        launches=np.asarray(sum(item.term.launches for item in done)),
     )
 
 
-def search(found: Sequence[Terms], seconds: np.ndarray) -> dict[str, float]:
+def search(found: Terms, seconds: np.ndarray) -> dict[str, float]:
     """Constants of the least squared relative error that lowering one at a time finds, from several first guesses."""
     starts = [START | {"launch": launch, "matrix bytes": share} for launch in LAUNCHES for share in (0.6, 0.9)]
     tried = [_descend(found, seconds, start) for start in starts]
     return min(tried, key=lambda constants: _squared_error(found, seconds, constants))
 
 
-def _descend(found: Sequence[Terms], seconds: np.ndarray, start: Mapping[str, float]) -> dict[str, float]:
+def _descend(found: Terms, seconds: np.ndarray, start: Mapping[str, float]) -> dict[str, float]:
     constants, step = dict(start), FIRST_STEP
     least = _squared_error(found, seconds, constants)
     while step > LAST_STEP:
@@ -172,13 +191,12 @@ def _descend(found: Sequence[Terms], seconds: np.ndarray, start: Mapping[str, fl
     return constants
 
 
-def _squared_error(found: Sequence[Terms], seconds: np.ndarray, constants: Mapping[str, float]) -> float:
-    predicted = np.array([item.seconds(constants) for item in found])
-    return float(np.sum((predicted / seconds - 1) ** 2))
+def _squared_error(found: Terms, seconds: np.ndarray, constants: Mapping[str, float]) -> float:
+    return float(np.sum((found.seconds(constants) / seconds - 1) ** 2))
 
 
 def _pair(run: MeasuredRun, constants: Mapping[str, float], hardware: HardwareSpec) -> Pair:
-    predicted = terms(run, hardware).seconds(constants)
+    predicted = float(terms(run, hardware).seconds(constants))
     return Pair(name=_model(run), unit="s", predicted=predicted, measured=run.median_s)
 
 
