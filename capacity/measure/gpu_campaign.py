@@ -53,8 +53,8 @@ def stages(folder: Path, *, quick: bool) -> list[Stage]:
         found.append(Stage(kind, command + (("--quick",) if quick else ()), limit_s, records=records))
     if sanitizer := which("compute-sanitizer"):
         for tool in ("memcheck", "racecheck"):
-            command = (sanitizer, "--tool", tool, "--error-exitcode", "3", python, "-c", TINY)
-            found.append(Stage(tool, command, 60))
+            checked = (sanitizer, "--tool", tool, "--error-exitcode", "3", python, "-c", TINY)
+            found.append(Stage(tool, checked, 60))
     compare = (python, "-m", "capacity.cli", "validate", "--runs", str(folder / "runs.jsonl"))
     return [*found, Stage("comparison", compare, 60, output=folder / "comparison.txt")]
 
