@@ -54,7 +54,7 @@ def stages(folder: Path, *, quick: bool) -> list[Stage]:
     if sanitizer := which("compute-sanitizer"):
         for tool in ("memcheck", "racecheck"):
             checked = (sanitizer, "--tool", tool, "--error-exitcode", "3", python, "-c", TINY)
-            found.append(Stage(tool, checked, 60))
+            found.append(Stage(tool, checked, 90))
     compare = (python, "-m", "capacity.cli", "validate", "--runs", str(folder / "runs.jsonl"))
     return [*found, Stage("comparison", compare, 60, output=folder / "comparison.txt")]
 
