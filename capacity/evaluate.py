@@ -254,7 +254,7 @@ def _calibrated_s(case: Case, done: list[work.Work], bound: Any) -> tuple[Band |
     inside = measured(found.scope, case.batch, case.context_tokens)
     if not np.any(inside):
         return None, _beyond(found, inside)
-    value = np.where(inside, _law_s(case, done, found), np.nan)
+    value = np.where(inside, np.maximum(bound, _law_s(case, done, found)), np.nan)
     band = Band(value, np.maximum(bound, value * found.band_low), value * found.band_high)
     return band, (told(found), *_beyond(found, inside))
 

@@ -147,19 +147,20 @@ def _time(phase: Phase, hardware: HardwareSpec, deploy: Deployment, mode: str | 
     rows = evaluate.operator_times(done, moved, sheet)
     name, row = max(rows.items(), key=lambda item: float(item[1].bound_s))
     resource = "compute" if row.compute_s > row.memory_s else "memory"
-    value = None if mode is None else phase.passes * pass_s(phase, world_ceilings(hardware, sheet), mode)
+    bound_s = float(phase.passes * sum(item.bound_s for item in rows.values()))
+    law_s = None if mode is None else phase.passes * pass_s(phase, world_ceilings(hardware, sheet), mode)
     return PhaseTime(
         name=phase.name,
         passes=phase.passes,
         flop=phase.flop,
         moved_bytes=phase.moved_bytes,
         launches=phase.launches,
-        bound_s=float(phase.passes * sum(item.bound_s for item in rows.values())),
+        bound_s=bound_s,
         bound_by=f"{name}, {resource}",
         memory_s=float(phase.passes * sum(item.memory_s for item in rows.values())),
         compute_s=float(phase.passes * sum(item.compute_s for item in rows.values())),
         launch_mode=mode,
-        value_s=value,
+        value_s=None if law_s is None else max(bound_s, law_s),
     )
 
 

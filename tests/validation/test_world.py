@@ -9,6 +9,7 @@ import pytest
 
 from capacity.cli import run
 from capacity.errors import CapacityError
+from capacity.evaluate_world import world_calibration
 from capacity.validation import fit_world
 from capacity.validation.compare import summarise
 from capacity.validation.published_world import validate
@@ -249,3 +250,15 @@ def test_a_runtime_that_leaves_the_backbone_eager_is_read_so():
         eager = rows[name.rsplit("-", 1)[0] + "-PyTorch"]
         assert rows[name].modes["encode"] == rows[name].modes["prefill"] == "eager"
         assert rows[name].split()[0][1] == pytest.approx(eager.split()[0][1], rel=0.05)  # the condition, in data
+
+
+def test_a_graph_of_pi0_on_a_4090_takes_what_was_published(shipped):
+    """43.5 ms for two views (arXiv:2510.26742), one of the few rows on which the constants of graphs rest."""
+    (pair,) = (pair for pair in shipped.pairs if pair.name == "rt-pi0-4090-2v-naive-graph")
+
+    assert pair.predicted == pytest.approx(0.0435, rel=0.25)
+
+
+def test_a_layer_takes_longer_the_more_is_left_to_the_host():
+    layer_s = [world_calibration(mode).layer_s for mode in fit_world.MODES]
+    assert layer_s == sorted(layer_s)
