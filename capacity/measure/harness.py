@@ -217,13 +217,13 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
 
 
 def written_cache_bytes(decoder: cpu_decoder.CpuDecoder, tokens: int) -> int:
-    """Bytes that ``tokens`` steps write into an emptied cache: its values that are no longer zero. [B]"""
-    decoder.keys[:] = 0
-    decoder.values[:] = 0
+    """Bytes that ``tokens`` steps write into a cache that held no number: its values that are one afterwards. [B]"""
+    decoder.keys[:] = np.nan
+    decoder.values[:] = np.nan
     for token in range(1, tokens + 1):
         decoder.move_to(token)
         decoder.step()
-    written = np.count_nonzero(decoder.keys) + np.count_nonzero(decoder.values)
+    written = sum(np.count_nonzero(~np.isnan(cache)) for cache in (decoder.keys, decoder.values))
     return int(written) * decoder.keys.itemsize
 
 
