@@ -131,20 +131,21 @@ def _weight_term(
 ) -> Term:
     matrices = [piece for piece in members if not piece.module.vector]
     total = sum(piece.total_bytes for piece in members)
-    ways = deploy.tensor_parallel * deploy.data_parallel if copies > 1 else 1
+    routed = operator == "experts"  # of which a layer may have a single one
+    ways = deploy.tensor_parallel * deploy.data_parallel
     flop = 0.0
     for piece in matrices:
         # A device of an expert layer does its share of the tokens of the whole replica.
-        rows_columns = piece.module.rows * piece.module.columns / ways if copies > 1 else piece.rows * piece.columns
+        rows_columns = piece.module.rows * piece.module.columns / ways if routed else piece.rows * piece.columns
         flop += 2.0 * rows_columns * used * piece.layers
     return Term(
         operator=operator,
         compute_format=computes,
         launches=_launches(matrices),
-        weight_bytes=0 if copies > 1 else total,
-        expert_bytes=total if copies > 1 else 0,
-        experts=copies if copies > 1 else 0,
-        experts_used=used if copies > 1 else 0,
+        weight_bytes=0 if routed else total,
+        expert_bytes=total if routed else 0,
+        experts=copies if routed else 0,
+        experts_used=used if routed else 0,
         token_flop=flop,
         last_token_only=operator == "head",
     )

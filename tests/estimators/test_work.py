@@ -7,7 +7,7 @@ import pytest
 
 import capacity as cap
 from capacity.estimators import terms, work
-from capacity.specs.model import Attention, Dense, LayerGroup
+from capacity.specs.model import Attention, Dense, Experts, LayerGroup
 from capacity.units import number_format
 
 BF16 = cap.Deployment(weights="bf16")
@@ -111,6 +111,24 @@ def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b)
         )
         assert share.token_flop * 4 == one.token_flop
         assert share.expert_bytes * 4 == one.expert_bytes
+
+
+# 32 layers of three matrices of 4096 x 14336, of which each of 4096 tokens meets one expert: 2 FLOP a weight and token.
+@pytest.mark.parametrize("experts", [1, 2])
+@pytest.mark.parametrize(
+    ("options", "devices"), [({}, 1), ({"data_parallel": 2}, 2), ({"data_parallel": 2, "tensor_parallel": 2}, 4)]
+)
+def test_an_expert_layer_divides_its_flop_once_over_its_devices(make_llama, experts, options, devices):
+    layer = Experts(experts=experts, experts_per_token=1, intermediate_size=14336)
+    model = make_llama("few", 32, 4096, 32, 8, 128, 0, 32000, feed_forward=layer)
+    deploy = cap.Deployment(weights="bf16", **options)
+
+    for done in (
+        work.decode_work(model, deploy, batch=4096, context_tokens=1),
+        work.prefill_work(model, deploy, batch=4096, prompt_tokens=1),
+    ):
+        flop = sum(float(item.flop) for item in done if item.term.operator == "experts")
+        assert flop == 2 * 32 * 3 * 4096 * 14336 * 4096 / devices
 
 
 @pytest.mark.parametrize(
