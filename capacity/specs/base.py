@@ -13,6 +13,7 @@ from capacity.errors import SpecError, rephrase, unknown_name
 
 Evidence = Literal["computed", "measured", "published", "calibrated", "assumed"]
 LARGEST_COUNT = 2**31
+_DOUBTS = {"assumed", "unverified"}  # lists of figures without a source
 
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
 """A whole number of at least one. Above 2^31 a product of counts could leave 64 bits unnoticed."""
@@ -108,7 +109,8 @@ class Spec(BaseModel):
     def replace(self, **changes: Any) -> Self:
         """A copy with dotted fields changed and everything validated again.
 
-        A replaced figure loses its source: it moves to ``assumed`` where the spec keeps such a list.
+        A replaced figure loses its source: it moves to ``assumed`` where the spec keeps such a list, and none
+        leaves that list or ``unverified``.
 
         Examples
         --------
@@ -116,6 +118,11 @@ class Spec(BaseModel):
         """
         data = self.model_dump()
         for dotted, value in changes.items():
+            if _DOUBTS.intersection(dotted.split(".")):
+                raise SpecError(
+                    f"{type(self).__name__}.replace: {dotted!r} says which figures rest on no source and cannot be "
+                    "replaced; give a figure its source in a file"
+                )
             _set(data, dotted.split("."), value, dotted, type(self).__name__)
         if "assumed" in type(self).model_fields:
             data["assumed"] = tuple(dict.fromkeys([*data.get("assumed", ()), *changes]))

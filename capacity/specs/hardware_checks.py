@@ -39,6 +39,10 @@ def _capacity_and_label(part: HardwareSpec) -> Iterator[str]:
         yield f"memory.datasheet_label {memory.datasheet_label!r} must read like '80 GB'"
     if (memory.reserve_bytes or 0) >= (memory.capacity_bytes or 2**53):
         yield "memory.reserve_bytes must be below memory.capacity_bytes"
+    # A cache that held a whole model would leave a bound nothing to read.
+    for name in ("l2_bytes", "last_level_cache_bytes"):
+        if (getattr(memory, name) or 0) >= (memory.capacity_bytes or 2**53):
+            yield f"memory.{name} must be below memory.capacity_bytes"
     if not label or memory.capacity_bytes is None or "memory.capacity_bytes" in part.assumed:
         return
     ratio = memory.capacity_bytes / (float(label[1]) * GIB)

@@ -225,7 +225,9 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
     if held is None:
         return
     if held.max_batch is not None and held.arena_bytes is not None:
-        arena = part_of(run).replace(**{"memory.capacity_bytes": held.arena_bytes, "memory.reserve_bytes": None})
+        beside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
+        changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(beside)}
+        arena = part_of(run).replace(**{f"memory.{name}": value for name, value in changes.items()})
         found = int(evaluate.max_batch(model, arena, deploy, context_tokens=w.context_tokens))
         yield _pair(run, "max batch", "sequence", found, held.max_batch)
     content = memory.sequence_cache_bytes(model, deploy, context_tokens=w.context_tokens, rank=0)

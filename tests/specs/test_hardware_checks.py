@@ -95,6 +95,10 @@ PLANTED = {
     "a system that keeps all memory": (
         "nvidia-jetson-agx-thor-128gb", {"memory.reserve_bytes": 128_000_000_000}, "reserve_bytes must be below",
     ),
+    "L2 in KiB converted to bytes twice": ("nvidia-a100-sxm4-80gb", {"memory.l2_bytes": 40 * 2**40}, "l2_bytes must"),
+    "memory as its own cache": (
+        "amd-mi300x-oam-192gb", {"memory.last_level_cache_bytes": 206_141_652_992}, "last_level_cache_bytes must be",
+    ),
     "measured all-reduce above the link": (
         "nvidia-a100-sxm4-80gb", {"measured.allreduce_bytes_per_s": 450e9}, "allreduce_bytes_per_s is 1.500 times",
     ),
@@ -107,6 +111,14 @@ def test_a_planted_error_is_refused_with_its_reason(error):
 
     with pytest.raises(SpecError, match=sentence):
         HardwareSpec.parse(planted(part_id, changes), f"{part_id}.toml")
+
+
+def test_a_replaced_cache_or_memory_keeps_the_cache_below_the_memory():
+    part = HardwareSpec.parse(planted("nvidia-a100-sxm4-80gb", {}), "part.toml")
+
+    for figure, value in [("l2_bytes", 2**40), ("last_level_cache_bytes", 2**40), ("capacity_bytes", 2**20)]:
+        with pytest.raises(SpecError, match=r"_bytes must be below memory\.capacity_bytes"):
+            part.replace(**{f"memory.{figure}": value})
 
 
 @pytest.mark.parametrize("missing", ["fp16", "fp8_e4m3"])
