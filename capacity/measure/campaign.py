@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capacity.errors import CapacityError, unknown_name
 from capacity.measure import ceilings, harness
-from capacity.measure.environment import code_commit, cpu_model, load_average
+from capacity.measure.environment import code_commit, conditions, cpu_model
 from capacity.measure.records import write_runs
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
@@ -212,6 +212,6 @@ def _memory(shape: DecoderShape, part: str) -> Callable[[], Iterator[MeasuredRun
 
 def cpu_ceiling_run(part: str, *, quick: bool) -> MeasuredRun:
     """All ceilings of this processor as one record."""
-    load = load_average()
+    before = conditions()
     found = dict(ceilings.cpu_ceilings(THREADS, quick=quick))
-    return harness.cpu_record("ceiling", threads=THREADS, load=load, part=part, values=found)
+    return harness.cpu_record("ceiling", threads=THREADS, before=before, part=part, values=found)

@@ -35,17 +35,21 @@ def best_s(run: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 
 def cpu_ceilings(threads: int, *, quick: bool = False) -> Iterator[tuple[str, float]]:
-    """Ceilings of this computer's processor, one at a time as they are found."""
+    """Ceilings of this computer's processor, one at a time as they are found.
+
+    The only matrix peak is that of fp32, in which this processor multiplies weights of every format.
+    """
     import torch
 
     library = cpu_library.library()
     library.ref_threads(threads)
     size = READ_BYTES // (4 if quick else 1)
     buffer = np.random.default_rng(0).standard_normal(size // 4, dtype=np.float32)
-    yield "read_bytes_per_s", _cpu_read(library, buffer)
+    matrix_vector = _cpu_matrix_vector(buffer, threads)
+    yield "read_bytes_per_s", max(_cpu_read(library, buffer), matrix_vector)
+    yield "matrix_vector_bytes_per_s", matrix_vector
     torch.set_num_threads(threads)
     yield "copy_bytes_per_s", _cpu_copy(buffer)
-    yield "matrix_vector_bytes_per_s", _cpu_matrix_vector(buffer, threads)
     yield "multiply_add_flop_per_s", _cpu_multiply_add(library, threads)
     yield "fp32_gemm_flop_per_s", _cpu_gemm(512 if quick else 2048, threads)
 

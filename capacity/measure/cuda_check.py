@@ -25,6 +25,11 @@ PREFILL_TOLERANCES = {"fp32": 1e-5, "bf16": 5e-2, "fp16": 6e-3}  # of probabilit
 CHECKED_PROMPT = 256
 
 
+def first_tokens(shape: DecoderShape, batch: int) -> list[int]:
+    """The token that each sequence of a measured step begins with: a different one for each."""
+    return [number % shape.vocabulary for number in range(batch)]
+
+
 def check_decode(one: DecoderShape, batch: int, context: int, backend: Any, weights: DecoderWeights) -> Quality:
     """A step of the first layers, with the table, head, context and cut of the whole decoder."""
     import torch
@@ -32,7 +37,7 @@ def check_decode(one: DecoderShape, batch: int, context: int, backend: Any, weig
     first = replace(one, layers=min(one.layers, CHECKED_LAYERS))
     part = replace(weights, layers=weights.layers[: first.layers])
     decoder = ReferenceDecoder(first, batch, context, backend, weights=part, advance=False)
-    decoder.set_state([number % first.vocabulary for number in range(batch)], [context - 1] * batch)
+    decoder.set_state(first_tokens(first, batch), [context - 1] * batch)
     token = decoder.token.clone()  # the step replaces its own
     decoder.step()
     if backend.device == "cuda":

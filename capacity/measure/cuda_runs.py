@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from capacity.measure import ceilings
-from capacity.measure.cuda_check import check_decode, check_prefill, with_result
+from capacity.measure.cuda_check import check_decode, check_prefill, first_tokens, with_result
 from capacity.measure.cuda_machine import Bench, compiler_name, left_out
 from capacity.measure.driver import CudaDevice
 from capacity.measure.harness import counts, workload
@@ -26,6 +26,8 @@ from capacity.specs.measured_run import Held, MeasuredRun
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from capacity.measure.emulator import Emulator
 
 Made = Iterator[MeasuredRun | str]  # runs, and a sentence for each case that is left out
 REPLAYS = 20
@@ -169,7 +171,7 @@ def decode_run(one: DecoderShape, batch: int, context: int, bench: Bench, weight
 
     quality = check_decode(one, batch, context, bench.backend, weights)
     decoder = ReferenceDecoder(one, batch, context, bench.backend, weights=weights, advance=False)
-    decoder.set_state([0] * batch, [context - 1] * batch)
+    decoder.set_state(first_tokens(one, batch), [context - 1] * batch)
     samples = ceilings.event_samples_s(torch, decoder.capture().replay, REPLAYS)
     quality = with_result(quality, decoder.logits)
     return bench.record(
@@ -186,6 +188,7 @@ def decode_run(one: DecoderShape, batch: int, context: int, bench: Bench, weight
         counts=counts(decoder.operators(context)),
         clock="cuda_event",
         warmup_steps=ceilings.WARMUP_RUNS,
+        runs_per_sample=ceilings.RUNS_PER_SAMPLE,
         samples_s=samples,
         operator_s=_operator_s(decoder),
         quality=quality,
@@ -326,9 +329,9 @@ def arena_run(one: DecoderShape, tokens: int, bench: Bench) -> MeasuredRun:
     )
 
 
-def tiny_steps() -> None:
+def tiny_steps(backend: CudaDevice | Emulator | None = None) -> None:
     """A step of every kernel on a small decoder, for a checker of memory accesses to watch."""
-    device = CudaDevice()
+    device = backend or CudaDevice()
     for weights, batch in (("bf16", 2), ("int8", 5)):  # int8 above batch 4 takes all the small kernels
         one = shape("tiny", 1, 256, 8, 2, 64, 512, 1030, weights)
         quality = check_decode(one, batch, 64, device, random_weights(one, device.device))

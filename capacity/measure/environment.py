@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -93,20 +94,33 @@ def memory_bytes() -> int | None:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def cpu_machine(threads: int, load_before: float, part: str | None = None) -> Machine:
-    """The computer as a device of its own."""
-    clock = cpu_clock_hz()
+@dataclass(frozen=True)
+class Conditions:
+    """Load average and clock of a moment. [1], [Hz]"""
+
+    load: float
+    clock_hz: dict[str, float]
+
+
+def conditions() -> Conditions:
+    """Those of now."""
+    return Conditions(load_average(), cpu_clock_hz())
+
+
+def cpu_machine(threads: int, before: Conditions, part: str | None = None) -> Machine:
+    """The computer as a device of its own, with the conditions before a run and now."""
+    after = conditions()
     return Machine(
         device_name=cpu_model(),
         part=part,
         l2_bytes=last_level_cache_bytes(),
         memory_bytes=memory_bytes(),
-        clock_hz_before=clock,
-        clock_hz_after=cpu_clock_hz(),
+        clock_hz_before=before.clock_hz,
+        clock_hz_after=after.clock_hz,
         cpu_model=cpu_model(),
         threads=threads,
-        load_before=load_before,
-        load_after=load_average(),
+        load_before=before.load,
+        load_after=after.load,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capacity.measure import cpu_decoder, cpu_library, cpu_oracle
-from capacity.measure.environment import code_commit, cpu_machine, load_average, now_utc, software
+from capacity.measure.environment import Conditions, code_commit, conditions, cpu_machine, now_utc, software
 from capacity.measure.operators import OperatorCount, totals
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import Counts, Held, MeasuredRun, Quality, RunWorkload
@@ -74,16 +74,16 @@ def counts(rows: tuple[OperatorCount, ...]) -> Counts:
 
 
 def cpu_record(
-    kind: str, *, threads: int, load: float, part: str, backend: str = "cpu_ref", **fields: Any
+    kind: str, *, threads: int, before: Conditions, part: str, backend: str = "cpu_ref", **fields: Any
 ) -> MeasuredRun:
-    """A sealed record of this computer's processor; ``load`` is the load average before the run."""
+    """A sealed record of this computer's processor; ``before`` are the conditions before the run."""
     return MeasuredRun(
         kind=kind,
         source="cpu",
         created_utc=now_utc(),
         code_commit=code_commit(),
         kernel_sha256=cpu_library.source_sha256(),
-        machine=cpu_machine(threads, load, part),
+        machine=cpu_machine(threads, before, part),
         software=software(backend, cpu_library.compiler_version(), gemm_backend=backend),
         **fields,
     ).sealed()
@@ -97,13 +97,13 @@ class DecodeCase:
     quality: Quality
     samples_s: list[float] = field(default_factory=list)
 
-    def record(self, *, threads: int, load: float, part: str) -> MeasuredRun:
+    def record(self, *, threads: int, before: Conditions, part: str) -> MeasuredRun:
         """The run of this case as a sealed record."""
         shape, batch, context = self.decoder.shape, self.decoder.batch, self.decoder.max_context
         return cpu_record(
             "decode",
             threads=threads,
-            load=load,
+            before=before,
             part=part,
             workload=workload(shape, batch=batch, context_tokens=context),
             counts=counts(self.decoder.counts()),
@@ -124,7 +124,7 @@ class CpuDecodeCampaign:
     def __init__(self, shapes: Sequence[DecoderShape], cases: Sequence[tuple[int, int]], *, threads: int, part: str):
         self.shapes, self.pairs, self.threads, self.part = shapes, cases, threads, part
         self.cases: list[DecodeCase] = []
-        self.load = load_average()
+        self.before = conditions()
 
     def prepare(self) -> Iterator[MeasuredRun]:
         """Make weights and decoders, and check them; gives no runs."""
@@ -152,7 +152,7 @@ class CpuDecodeCampaign:
     def records(self) -> Iterator[MeasuredRun]:
         """The runs, when all rounds are done."""
         for case in self.cases:
-            yield case.record(threads=self.threads, load=self.load, part=self.part)
+            yield case.record(threads=self.threads, before=self.before, part=self.part)
 
 
 def check_cpu(shape: DecoderShape, batch: int, context: int, weights: cpu_decoder.Weights) -> Quality:
@@ -193,7 +193,7 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
 
     from capacity.measure.prefill import LiveStorage, Prefill
 
-    load = load_average()
+    before = conditions()
     model = Prefill(shape, max_tokens=tokens)
     prompts = torch.randint(0, shape.vocabulary, (batch, tokens), generator=torch.Generator().manual_seed(0))
     with LiveStorage() as live:
@@ -202,7 +202,7 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
     return cpu_record(
         "memory",
         threads=threads,
-        load=load,
+        before=before,
         part=part,
         backend="torch",
         workload=workload(shape, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
@@ -232,14 +232,14 @@ def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: in
     from capacity.measure.memory_probe import arena_holds, largest_batch
     from capacity.measure.prefill import Prefill
 
-    load = load_average()
+    before = conditions()
     model = Prefill(shape, max_tokens=tokens)
     arena_bytes = int(model.weight_bytes * share)
     found = largest_batch(lambda n: arena_holds(model, batch=n, tokens=tokens, arena_bytes=arena_bytes))
     return cpu_record(
         "memory",
         threads=threads,
-        load=load,
+        before=before,
         part=part,
         backend="torch",
         workload=workload(shape, batch=max(1, found), context_tokens=tokens, prompt_tokens=tokens),
@@ -253,7 +253,7 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
 
     from capacity.measure.prefill import Prefill
 
-    load = load_average()
+    before = conditions()
     torch.set_num_threads(threads)
     model = Prefill(shape, max_tokens=tokens)
     quality = check_prefill(model)
@@ -261,7 +261,7 @@ def cpu_prefill_run(shape: DecoderShape, *, batch: int, tokens: int, threads: in
     return cpu_record(
         "prefill",
         threads=threads,
-        load=load,
+        before=before,
         part=part,
         backend="torch",
         workload=workload(shape, batch=batch, prompt_tokens=tokens),

@@ -43,8 +43,9 @@ def step(
     for layer, k_cache, v_cache in zip(weights.layers, keys, values, strict=True):
         q, k, v = qkv(shape, x, layer.attention_norm, layer.qkv.exact(), position)
         appended.append((k, v))
-        x = x + attention(shape, q, k_cache, v_cache, block_table, position) @ layer.output.exact().T
-        x = x + gate_up(shape, x, layer.mlp_norm, layer.gate_up.exact()) @ layer.down.exact().T
+        attended = attention(shape, q, k_cache, v_cache, block_table, position)
+        x = project(x, attended, layer.output.exact())
+        x = project(x, gate_up(shape, x, layer.mlp_norm, layer.gate_up.exact()), layer.down.exact())
     logits = head(shape, x, weights.final_norm, weights.head.exact())
     return OracleStep(logits, tuple(k for k, _ in appended), tuple(v for _, v in appended))
 
@@ -134,6 +135,11 @@ def gate_up(shape: DecoderShape, x: Tensor, gain: Tensor, matrix: Tensor) -> Ten
 
     gate, up = (normalise(shape, x, gain) @ matrix.T).chunk(2, -1)
     return torch.nn.functional.silu(gate) * up
+
+
+def project(x: Tensor, values: Tensor, matrix: Tensor) -> Tensor:
+    """``output`` and ``down``: x plus the product of a matrix with the values."""
+    return x + values @ matrix.T
 
 
 def head(shape: DecoderShape, x: Tensor, gain: Tensor, matrix: Tensor) -> Tensor:

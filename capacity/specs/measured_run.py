@@ -122,6 +122,7 @@ class MeasuredRun(Spec):
     counts: Counts | None = None
     clock: Literal["perf_counter", "cuda_event"] = "perf_counter"
     warmup_steps: CountOrZero = 0
+    runs_per_sample: Count = 1
     samples_s: Seconds = ()
     operator_s: FrozenMapping[str, NonNegative] = FrozenMapping()
     memory: Held | None = None
@@ -138,6 +139,21 @@ class MeasuredRun(Spec):
     def median_s(self) -> float:
         """Middle sample. [s]"""
         return float(np.median(self.samples_s))
+
+    @property
+    def p95_s(self) -> float:
+        """The sample that 95 % of the samples do not exceed. [s]"""
+        return float(np.percentile(self.samples_s, 95))
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens that a decode run gives at its median step; 0 for other kinds. [1/s]"""
+        return self.workload.batch / self.median_s if self.kind == "decode" and self.workload else 0.0
+
+    @property
+    def read_bytes_per_s(self) -> float:
+        """Weights and cache read in a median step, over its time; 0 where nothing was counted. [B/s]"""
+        return (self.counts.weight_bytes + self.counts.kv_read_bytes) / self.median_s if self.counts else 0.0
 
     @property
     def spread(self) -> float:
@@ -161,7 +177,7 @@ class MeasuredRun(Spec):
         if self.disagreement:
             return self.disagreement
         if self.spread > LARGEST_SPREAD:
-            return f"median / minimum {self.spread:.2f} is above {LARGEST_SPREAD}: the machine was not quiet"
+            return f"median / minimum {self.spread:.3f} is above {LARGEST_SPREAD}: the machine was not quiet"
         return None
 
     @property

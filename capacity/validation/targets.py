@@ -72,7 +72,7 @@ def judge(
         mine = [pair for pair in pairs if pair.source == source_name]
         found = (
             _agreement(here),
-            _all_compared(here, sum(run.source == source_name for run in not_compared)),
+            _all_compared(here, source_name, sum(run.source == source_name for run in not_compared)),
             _exact(mine, here, source_name),
             _batches(mine, here, source_name),
             _bounds(mine, here, source_name),
@@ -126,9 +126,13 @@ def _agreement(runs: Sequence[MeasuredRun]) -> Target:
     return Target(name, not wrong, f"{len(checked)} checked, {len(wrong)} differ{first}")
 
 
-def _all_compared(runs: Sequence[MeasuredRun], failed: int) -> Target:
+def _all_compared(runs: Sequence[MeasuredRun], source_name: str, failed: int) -> Target:
     accepted = sum(run.accepted and run.kind != "ceiling" for run in runs)
-    shown = f"{accepted} runs, {failed} without an estimate" if accepted else "no accepted run"
+    shown = (
+        f"{accepted} runs, {failed} without an estimate"
+        if accepted
+        else absent(runs, source_name, "decode", "prefill", "memory")
+    )
     return Target("every accepted run has an estimate beside it", not failed if accepted else None, shown)
 
 

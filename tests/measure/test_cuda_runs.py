@@ -177,3 +177,12 @@ def test_a_step_is_captured_on_a_device_only(small_shape):
 
     with pytest.raises(CapacityError, match="CUDA device only"):
         ReferenceDecoder(small_shape(), 1, 64, Emulator()).capture("qkv")
+
+
+def test_the_steps_for_a_memory_checker_agree_with_the_oracle(capsys):
+    from capacity.measure.cuda_runs import tiny_steps
+
+    tiny_steps(Emulator())
+    errors = [line.split("error ")[1].split(" of ") for line in capsys.readouterr().out.splitlines()]
+    assert len(errors) == 2
+    assert all(float(error) < float(limit.rstrip(".")) for error, limit in errors)

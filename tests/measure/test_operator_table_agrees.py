@@ -23,7 +23,7 @@ SHAPE = {
 
 
 @pytest.mark.parametrize("weights", ["bf16", "fp16", "int8", "fp32"])
-@pytest.mark.parametrize(("batch", "context", "window"), [(1, 1, 0), (3, 100, 0), (4, 1000, 24)])
+@pytest.mark.parametrize(("batch", "context", "window"), [(1, 1, 0), (3, 100, 0), (4, 1000, 24), (6, 90, 0)])
 def test_both_tables_count_the_same_bytes_and_flop(weights, batch, context, window, make_decoder):
     shape = DecoderShape(name="small", weight_format=weights, window=window, **SHAPE)
     group = LayerGroup(

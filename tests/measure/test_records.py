@@ -10,6 +10,7 @@ from capacity.errors import CapacityError, SpecError
 from capacity.measure import campaign
 from capacity.measure.records import read_runs, write_runs
 from capacity.specs.measured_run import MeasuredRun
+from capacity.validation.reference import shipped_runs
 
 BASE = {
     "kind": "ceiling",
@@ -66,7 +67,7 @@ def test_a_restless_run_is_rejected_with_its_reason():
     workload = {"model": "m", "weights": "bf16", "kv_cache": "bf16", "activations": "bf16", "batch": 1}
     run = MeasuredRun.parse(timed | {"workload": workload}, "test")
     assert not run.accepted
-    assert "1.30 is above 1.25" in str(run.reject_reason)
+    assert "1.300 is above 1.25" in str(run.reject_reason)
     calm = run.model_copy(update={"samples_s": (1.0, 1.24, 9.0)})
     assert calm.accepted
     assert (calm.min_s, calm.median_s) == (1.0, 1.24)
@@ -158,3 +159,14 @@ def test_a_file_that_holds_something_is_not_overwritten(campaign_of, tmp_path):
     assert campaign_of({"a": lambda: iter([MeasuredRun.parse(BASE, "test")])}).runs == 1
     with pytest.raises(CapacityError, match="this is a folder; name a file"):
         campaign.run("all", "cpu", out=tmp_path)
+
+
+def test_rates_of_a_run_follow_from_its_counts_and_samples():
+    """2 sequences, 3e9 bytes of weights and 1e9 of cache, a median of 0.5 s: 8 GB/s and 4 tokens a second."""
+    run = next(run for run in shipped_runs() if run.kind == "decode")
+    counts = run.counts.model_copy(update={"weight_bytes": 3 * 10**9, "kv_read_bytes": 10**9})
+    workload = run.workload.model_copy(update={"batch": 2})
+    made = run.model_copy(update={"counts": counts, "workload": workload, "samples_s": (0.4, 0.5, 1.0)})
+    assert made.read_bytes_per_s == 8e9
+    assert made.tokens_per_s == 4
+    assert made.p95_s == pytest.approx(0.95)
