@@ -38,12 +38,16 @@ def read_header(path: str | Path) -> dict[str, StoredTensor]:
     Raises
     ------
     SpecError
-        If the file is cut off, the header is too large or not JSON, or sizes and places disagree.
+        If the file is cut off, the header is too large or not JSON, sizes and places disagree, or the tensors do not
+        cover the data once each.
     """
     file_bytes, content = _header_bytes(Path(path))
     table = parse_object(content, str(path))
     data_bytes = file_bytes - 8 - len(content)
-    return {name: _tensor(row, name, str(path), data_bytes) for name, row in table.items() if name != "__metadata__"}
+    table.pop("__metadata__", None)
+    found = {name: _tensor(row, name, str(path), data_bytes) for name, row in table.items()}
+    _require_no_holes({name: row["data_offsets"] for name, row in table.items()}, data_bytes, str(path))
+    return found
 
 
 def read_folder(folder: str | Path) -> dict[str, StoredTensor]:
@@ -99,12 +103,24 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
 def _tensor(row: Any, name: str, where: str, data_bytes: int) -> StoredTensor:
     table = row if isinstance(row, Mapping) else {}
     dtype, shape, place = table.get("dtype"), _counts(table.get("shape")), _counts(table.get("data_offsets"))
-    if dtype not in ELEMENT_BITS or shape is None or place is None or len(place) != 2:
+    if not isinstance(dtype, str) or dtype not in ELEMENT_BITS or shape is None or place is None or len(place) != 2:
         raise SpecError(f"{where}: tensor {name[:80]!r} has no valid dtype, shape and data_offsets")
     needed = -(-prod(shape) * ELEMENT_BITS[dtype] // 8)
     if place[1] - place[0] != needed or place[1] > data_bytes:
         raise SpecError(f"{where}: tensor {name[:80]!r} needs {needed} bytes, which data_offsets do not give it")
     return StoredTensor(dtype, shape, needed)
+
+
+def _require_no_holes(places: Mapping[str, list[int]], data_bytes: int, where: str) -> None:
+    """The format wants every byte of the data in exactly one tensor."""
+    end = 0
+    for name, (first, stop) in sorted(places.items(), key=lambda item: item[1]):
+        if first != end:
+            fault = "overlaps another tensor" if first < end else f"leaves a hole of {first - end} bytes before it"
+            raise SpecError(f"{where}: tensor {name[:80]!r} {fault}; data_offsets must cover the data once")
+        end = stop
+    if end != data_bytes:
+        raise SpecError(f"{where}: {data_bytes - end} bytes of data belong to no tensor; data_offsets must cover the data once")
 
 
 def _counts(value: Any) -> tuple[int, ...] | None:

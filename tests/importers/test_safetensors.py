@@ -38,6 +38,8 @@ def test_a_header_gives_types_shapes_and_bytes(tmp_path):
         (b"[1]", None, "expected a JSON object"),
         ({"a": 3}, None, "no valid dtype"),
         ({"a": row(dtype="BF17")}, None, "no valid dtype"),
+        ({"a": row(dtype=["BF16"])}, None, "no valid dtype"),
+        ({"a": row(dtype={})}, None, "no valid dtype"),
         ({"a": row(shape=(-2, 3))}, None, "no valid dtype"),
         ({"a": row(shape=(2, 4))}, None, "needs 16 bytes"),
         ({"a": row(place=(6, 18))}, None, "needs 12 bytes"),
@@ -49,6 +51,35 @@ def test_a_header_that_does_not_hold_together_is_refused(tmp_path, table, length
 
     with pytest.raises(SpecError, match=sentence):
         read_header(file)
+
+
+# huggingface/safetensors README.md, "Format": "The byte buffer needs to be entirely indexed, and cannot contain holes".
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"a": row(), "b": row(place=(0, 12)), "c": row(place=(12, 24))}, "tensor 'b' overlaps another tensor"),
+        ({"a": row(), "b": row(place=(6, 18)), "c": row("U8", (6,), (18, 24))}, "tensor 'b' overlaps another tensor"),
+        ({"a": row("U8", (24,), (0, 24)), "b": row(place=(6, 18))}, "tensor 'b' overlaps another tensor"),
+        ({"b": row(place=(12, 24))}, "tensor 'b' leaves a hole of 12 bytes before it"),
+        ({"a": row(), "b": row("U8", (8,), (16, 24))}, "tensor 'b' leaves a hole of 4 bytes before it"),
+        ({"a": row()}, "12 bytes of data belong to no tensor"),
+        ({}, "24 bytes of data belong to no tensor"),
+    ],
+)
+def test_data_that_the_tensors_do_not_cover_once_each_is_refused(tmp_path, table, sentence):
+    with pytest.raises(SpecError, match=sentence):
+        read_header(write(tmp_path / "x.safetensors", table, bytes(24)))
+
+
+def test_tensors_may_stand_in_any_order_and_be_empty(tmp_path):
+    table = {
+        "c": row(place=(12, 24)),
+        "b": row(shape=(0, 3), place=(12, 12)),
+        "a": row(),
+        "z": row(shape=(0,), place=(24, 24)),
+    }
+
+    assert sorted(read_header(write(tmp_path / "x.safetensors", table, bytes(24)))) == ["a", "b", "c", "z"]
 
 
 def test_a_folder_is_read_through_its_index(tmp_path):
