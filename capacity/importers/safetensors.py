@@ -120,7 +120,9 @@ def _require_no_holes(places: Mapping[str, list[int]], data_bytes: int, where: s
             raise SpecError(f"{where}: tensor {name[:80]!r} {fault}; data_offsets must cover the data once")
         end = stop
     if end != data_bytes:
-        raise SpecError(f"{where}: {data_bytes - end} bytes of data belong to no tensor; data_offsets must cover the data once")
+        raise SpecError(
+            f"{where}: {data_bytes - end} bytes of data belong to no tensor; data_offsets must cover it once"
+        )
 
 
 def _counts(value: Any) -> tuple[int, ...] | None:

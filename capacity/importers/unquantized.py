@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -19,6 +20,7 @@ from capacity.importers.json_file import kind_of
 
 LEFT_ALONE = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
 MOST_ENTRIES = 20_000
+MOST_STEPS = 20_000_000  # of looking for entries among modules, about three seconds
 MOST_REPEATS = 4  # and groups, of a regular expression from outside: its search may try a name's length to this power
 
 
@@ -31,14 +33,15 @@ def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where
         For an entry that names no module, or a part of which one layer would be stored in two formats.
     """
     alone: set[LayerModule] = set()
-    for place, entry in _left_alone(table, where):
-        named = _named(entry, modules, place)
-        if not named and not _never_quantized(entry, modules):
+    known = _Modules(modules)
+    for place, entry in dict.fromkeys(_left_alone(table, where)):
+        named = known.named(entry, place)
+        if not named and not _never_quantized(entry, known.last_layer):
             raise SpecError(f"{place} names {entry!r:.120}, which is no module known here{_such_as(modules)}")
         alone |= named
-    targets = list(_targets(table, where))
+    targets = dict.fromkeys(_targets(table, where))
     if targets:
-        alone |= set(modules) - set().union(*(_target(entry, modules, place) for place, entry in targets))
+        alone |= set(modules) - set().union(*(_target(entry, known, place) for place, entry in targets))
     return _whole_layers(alone, modules, where)
 
 
@@ -78,24 +81,54 @@ def _strings(value: Any, where: str) -> list[str]:
     return value
 
 
-def _target(entry: str, modules: Sequence[LayerModule], place: str) -> set[LayerModule]:
-    named = _named(entry, modules, place)
+def _target(entry: str, known: _Modules, place: str) -> set[LayerModule]:
+    named = known.named(entry, place)
     if not named:
-        raise SpecError(f"{place} names {entry!r:.120}; supported: Linear, or modules{_such_as(modules)}")
+        raise SpecError(f"{place} names {entry!r:.120}; supported: Linear, or modules{_such_as(known.modules)}")
     return named
 
 
-def _named(entry: str, modules: Sequence[LayerModule], place: str) -> set[LayerModule]:
-    """The modules that an entry names, alone or with others around them."""
-    if entry.startswith("re:"):
-        expression = _expression(entry.removeprefix("re:"), place)
-        return {module for module in modules if expression.match(module.name)}
-    if "*" in entry:
-        body = ".*".join(map(re.escape, re.split(r"\*+", entry)))
-        expression = _expression(body, place)
-        around = re.compile(rf"(?:.*\.)?{expression.pattern}(?:\..*)?")
-        return {module for module in modules if around.fullmatch(module.name)}
-    return {module for module in modules if f".{entry}." in f".{module.name}."}
+class _Modules:
+    """The modules by each word of their names, and the steps that looking for entries among them may still take."""
+
+    def __init__(self, modules: Sequence[LayerModule]) -> None:
+        self.modules = modules
+        self.last_layer = max((module.layer for module in modules), default=None)
+        self._steps_left = float(MOST_STEPS)
+        self._by_word: dict[str, list[LayerModule]] = {}
+        for module in modules:
+            for word in set(module.name.split(".")):
+                self._by_word.setdefault(word, []).append(module)
+
+    def named(self, entry: str, place: str) -> set[LayerModule]:
+        """The modules that an entry names, alone or with others around them."""
+        if entry.startswith("re:"):
+            expression = _expression(entry.removeprefix("re:"), place)
+            self._take(_steps(expression.pattern) * len(self.modules), entry, place)
+            return {module for module in self.modules if expression.match(module.name)}
+        if "*" in entry:
+            body = _expression(".*".join(map(re.escape, re.split(r"\*+", entry))), place).pattern
+            self._take(_steps(body) * len(self.modules), entry, place)
+            around = re.compile(rf"(?:.*\.)?{body}(?:\..*)?")
+            return {module for module in self.modules if around.fullmatch(module.name)}
+        fewest = min((self._by_word.get(word, []) for word in entry.split(".")), key=len)
+        self._take(len(fewest), entry, place)
+        return {module for module in fewest if f".{entry}." in f".{module.name}."}
+
+    def _take(self, steps: float, entry: str, place: str) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise SpecError(
+                f"{place}: looking for entries among {len(self.modules):,} modules takes too long at {entry!r:.80}; "
+                "list fewer entries with * or re:"
+            )
+
+
+def _steps(expression: str) -> float:
+    """About the steps of one match: a repeat tries several lengths, and groups multiply their alternatives."""
+    groups = max(1, expression.count("("))
+    alternatives = (expression.count("|") / groups + 1) ** groups
+    return alternatives * 8.0 ** len(re.findall(r"[*+?{]", expression))
 
 
 def _expression(text: str, place: str) -> re.Pattern[str]:
@@ -107,12 +140,14 @@ def _expression(text: str, place: str) -> re.Pattern[str]:
             f"{MOST_REPEATS} groups is read, and no group may be repeated"
         )
     try:
-        return re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        raise SpecError(f"{place} holds {text!r:.80}, which is no regular expression") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of what a later Python will read otherwise
+            return re.compile(text)
+    except (re.error, RecursionError, OverflowError, Warning):
+        raise SpecError(f"{place} holds {text!r:.80}, which is no regular expression of one meaning") from None
 
 
-def _never_quantized(entry: str, modules: Sequence[LayerModule]) -> bool:
+def _never_quantized(entry: str, last_layer: int | None) -> bool:
     """Whether an entry is about modules that no method quantises, or layers beside those of the model."""
     marks = _marks()
     if any(mark in entry for mark in marks["inside"]):
@@ -120,7 +155,7 @@ def _never_quantized(entry: str, modules: Sequence[LayerModule]) -> bool:
     if any(re.search(rf"(?<![a-z0-9_]){word}(?![a-z0-9_])", entry) for word in marks["words"]):
         return True
     number = re.search(r"\blayers\\?\.(\d{1,6})(?!\d)", entry)
-    return number is not None and bool(modules) and int(number[1]) > max(module.layer for module in modules)
+    return number is not None and last_layer is not None and int(number[1]) > last_layer
 
 
 @cache

@@ -160,6 +160,7 @@ def test_targets_of_compressed_tensors_say_what_is_quantised():
         ({"modules_to_not_convert": [3]}, "must be a list of module names"),
         ({"ignore": ["x"] * 20_001}, "20,001 entries; at most 20,000"),
         ({"ignore": ["re:("]}, r"'\(', which is no regular expression"),
+        ({"ignore": ["re:[[a]"]}, r"'\[\[a\]', which is no regular expression of one meaning"),
         ({"ignore": ["re:(a+)+$"]}, "no group may be repeated"),
         ({"ignore": ["re:" + "a?" * 30 + "b"]}, "4 repeats"),
         ({"ignore": ["re:" + "(a|b)" * 30]}, "4 groups"),
@@ -189,6 +190,33 @@ def test_no_expression_takes_long(expression):
         stored(LLAMA_405B, AWQ | {"modules_to_not_convert": [expression]})
 
     assert time.perf_counter() - start < 5
+
+
+def test_a_long_list_over_many_layers_is_read_at_once():
+    deep = LLAMA_405B | {"num_hidden_layers": 10_000}
+    alone = [f"model.layers.{i}.self_attn.{name}_proj" for i in range(4_000) for name in "qkvo"]
+    start = time.perf_counter()
+    found = stored(deep, AWQ | {"modules_to_not_convert": alone + ["model.norm"] * 4_000})
+
+    assert time.perf_counter() - start < 10
+    assert [found.format_of("attention", layer) for layer in (0, 3_999, 4_000)] == ["bf16", "bf16", "int4_g128"]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [f"re:model.layers.{i}.self_attn.*" for i in range(9_000)],
+        [f"model.layers.{i}.self_attn*" for i in range(9_000)],
+        ["re:.*.*.*.*z", "lm_head"],
+    ],
+)
+def test_many_expressions_over_many_modules_are_refused_and_not_waited_for(entries):
+    deep = LLAMA_405B | {"num_hidden_layers": 10_000}
+    start = time.perf_counter()
+    with pytest.raises(SpecError, match=r"among 70,00\d modules takes too long"):
+        stored(deep, AWQ | {"modules_to_not_convert": entries})
+
+    assert time.perf_counter() - start < 10
 
 
 def test_a_file_that_modelopt_adds_later_is_seen(tmp_path):
