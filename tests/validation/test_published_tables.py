@@ -31,11 +31,11 @@ def test_a_good_row_of_a_user_is_compared(tmp_path):
     [(4, "1.5"), (4, "9" * 5000), (5, "0"), (6, "-1"), (7, "x"), (8, "nan"), (8, "1e999"), (8, "1e-320"), (1, "gpt-9")],
 )
 def test_a_row_with_a_bad_number_is_left_out_with_its_reason(tmp_path, place, value):
-    cells = ROW.split(",")
+    cells = ROW.replace("S1", "S2").split(",")
     cells[place] = value
     found = published_speed.validate(table(tmp_path, ROW, ",".join(cells)))
     assert len(found.pairs) == 1
-    assert found.left_out[0].startswith("S1: ")
+    assert found.left_out[0].startswith("S2: ")
 
 
 @pytest.mark.parametrize("validate", [published_speed.validate, published_world.validate])
@@ -51,6 +51,28 @@ def test_a_field_of_any_length_is_one_sentence(tmp_path, capsys):
     path = table(tmp_path, ROW + ',"' + "x" * 200_000 + '"', columns=",".join([*COLUMNS, "note"]))
     assert run(["validate", "--published", "speed", "--file", str(path)]) == 2
     assert "not a table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "sentence"),
+    [
+        (COLUMNS, [ROW, ROW.replace("104.9", "50")], "line 3: id 'S1' is that of line 2 too"),
+        (COLUMNS, [ROW, "", ROW.replace("S1", " S1 ")], "line 4: id 'S1' is that of line 2 too"),
+        ((*COLUMNS, "tokens_per_s"), [ROW + ",1"], "line 1: column 'tokens_per_s' is named 2 times"),
+        ((*COLUMNS, " tokens_per_s"), [ROW + ",1"], "line 1: column 'tokens_per_s' is named 2 times"),
+        (COLUMNS, [ROW + ",7,8"], "line 2: 11 cells under 9 columns; the first without is '7'"),
+        (COLUMNS, [ROW.replace("S1", '"S1')], "not a table of comma-separated values"),
+    ],
+)
+def test_a_table_that_can_be_read_in_two_ways_is_refused(tmp_path, capsys, columns, rows, sentence):
+    """A row twice would count twice, and of two cells for one figure none is known to be the right one."""
+    path = table(tmp_path, *rows, columns=",".join(columns))
+    assert run(["validate", "--published", "speed", "--file", str(path)]) == 2
+    assert f"table.csv: {sentence}" in capsys.readouterr().err
+
+
+def test_blanks_around_the_name_of_a_column_do_not_matter(tmp_path):
+    assert len(published_speed.validate(table(tmp_path, ROW, columns=", ".join(COLUMNS))).pairs) == 1
 
 
 def test_numbers_of_a_table_are_finite_and_positive_or_nothing():
