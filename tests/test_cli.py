@@ -288,6 +288,31 @@ def test_control_meets_a_long_period_and_misses_a_short_one(capsys):
     assert short["judged"]["late_s"] > 0.02
 
 
+# What a reader does with the printed change: give its options to the same command.
+@pytest.mark.parametrize(
+    ("model", "part", "options"),
+    [
+        ("openvla-7b", "nvidia-rtx-4090-24gb", ["--period", "100ms"]),
+        ("openvla-7b", "nvidia-a100-sxm4-80gb", ["--period", "100ms", "--robots", "2"]),
+        ("pi0", "nvidia-jetson-agx-orin-64gb", ["--period", "20ms", "--schedule", "chunked"]),
+    ],
+)
+def test_each_printed_change_gives_its_time_when_its_options_are_given(capsys, model, part, options):
+    command = ["control", model, part, *CYCLE, "--launch-mode", "tuned", *options]
+    run(command)
+    printed = " ".join(capsys.readouterr().out.split())
+    run([*command, "--json"])
+    changes = [item for item in json.loads(capsys.readouterr().out)["changes"] if item["given_as"].startswith("--")]
+
+    assert len(changes) >= 3
+    for change in changes:
+        run([*command, *change["given_as"].split(), "--json"])
+        followed = json.loads(capsys.readouterr().out)["judged"]
+        assert f"{change['what']} ({change['given_as']})" in printed
+        assert followed["latency_s"] == pytest.approx(change["latency_s"], rel=1e-12)
+        assert followed["met"] == change["met"]
+
+
 @pytest.mark.parametrize("missing", ["period", "sensing", "preprocessing", "network"])
 def test_control_has_no_hidden_zero(capsys, missing):
     given = CYCLE[:]

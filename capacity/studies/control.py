@@ -260,23 +260,23 @@ def _changes(
     yield from _schedules(case, timing, now, decision)
     for name in formats:
         if (deploy := _in_format(case, name)) is not None:
-            yield _tried("format", f"weights in {name}", replace(case, deploy=deploy), timing, now)
+            yield _tried("format", *_format_told(name, deploy), replace(case, deploy=deploy), timing, now)
     head = case.world.head
     if head.kind in ("flow", "diffusion") and head.steps > 1:
         fewer = case.world.replace(**{"head.steps": head.steps // 2})
-        yield _tried(
-            "steps", f"{head.steps // 2} instead of {head.steps} steps", replace(case, world=fewer), timing, now
-        )
+        what, given_as = f"{head.steps // 2} instead of {head.steps} steps", f"head.steps = {head.steps // 2}"
+        yield _tried("steps", what, given_as, replace(case, world=fewer), timing, now)
     if draft is not None:
         yield _speculated(case, timing, now, decision, draft)
     for length in chunks:
         longer = case.world.replace(**{"head.chunk_actions": length})
         halves = replace(timing, schedule="asynchronous", executed_actions=max(1, length // 2))
-        yield _tried("chunk", f"chunk of {length} actions", replace(case, world=longer), halves, now)
+        given_as = f"head.chunk_actions = {length}, {_schedule_options(halves)}"
+        yield _tried("chunk", f"chunk of {length} actions", given_as, replace(case, world=longer), halves, now)
     for other in encoders:
-        yield _tried("encoder", other.name, replace(case, world=other), timing, now)
+        yield _tried("encoder", other.name, "as MODEL", replace(case, world=other), timing, now)
     for part in parts:
-        yield _tried("part", part.name, replace(case, hardware=part), timing, now)
+        yield _tried("part", part.name, "as PART", replace(case, hardware=part), timing, now)
 
 
 def _schedules(case: _Case, timing: Timing, now: Judged, decision: Decision) -> Iterator[Change]:
@@ -286,7 +286,12 @@ def _schedules(case: _Case, timing: Timing, now: Judged, decision: Decision) -> 
         return
     other = replace(timing, schedule="asynchronous", executed_actions=half)
     after = judge(decision.best_s, other, fits=now.fits)
-    yield _change("schedule", f"asynchronous, {half} of {timing.chunk_actions} actions", now, after, case)
+    what = f"asynchronous, {half} of {timing.chunk_actions} actions"
+    yield _change("schedule", what, _schedule_options(other), now, after, case)
+
+
+def _schedule_options(timing: Timing) -> str:
+    return f"--schedule {timing.schedule} --executed-actions {timing.executed_actions}"
 
 
 def _in_format(case: _Case, name: str) -> Deployment | None:
@@ -301,7 +306,14 @@ def _in_format(case: _Case, name: str) -> Deployment | None:
     return case.deploy.replace(weights=name, activations=name if native else case.deploy.activations)
 
 
-def _tried(kind: str, what: str, other: _Case, timing: Timing, now: Judged) -> Change | Refused:
+def _format_told(name: str, deploy: Deployment) -> tuple[str, str]:
+    """What a deployment by `_in_format` changes, in words and as options."""
+    if deploy.activations == name:
+        return f"weights and activations in {name}", f"--weights {name} --activations {name}"
+    return f"weights in {name}", f"--weights {name}"
+
+
+def _tried(kind: str, what: str, given_as: str, other: _Case, timing: Timing, now: Judged) -> Change | Refused:
     """Another case in full; its effect is the difference of the two."""
     timing = replace(
         timing,
@@ -312,13 +324,14 @@ def _tried(kind: str, what: str, other: _Case, timing: Timing, now: Judged) -> C
         after = judge(other.decision(other.robots).best_s, timing, fits=other.fits(other.robots))
     except CapacityError as error:
         return Refused(kind, what, str(error))
-    return _change(kind, what, now, after, other)
+    return _change(kind, what, given_as, now, after, other)
 
 
-def _change(kind: str, what: str, now: Judged, after: Judged, case: _Case) -> Change:
+def _change(kind: str, what: str, given_as: str, now: Judged, after: Judged, case: _Case) -> Change:
     return Change(
         kind=kind,
         what=what,
+        given_as=given_as,
         cost_rank=COST_RANKS[kind],
         latency_s=after.latency_s,
         saved_s=now.latency_s - after.latency_s,
@@ -360,4 +373,4 @@ def _speculated(case: _Case, timing: Timing, now: Judged, decision: Decision, dr
     )
     after = judge(decision.best_s - before + before / gain, timing, fits=now.fits)
     what = f"speculation, {drafted} tokens at acceptance {acceptance:g}"
-    return _change("speculation", what, now, after, case)
+    return _change("speculation", what, "", now, after, case)

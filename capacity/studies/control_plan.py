@@ -58,17 +58,25 @@ class Judged:
 class Change:
     """One change, computed as a case of its own: what it saves, and whether the period is then met. [s], [B]
 
-    ``cost_rank`` orders kinds of change from a setting to new hardware.
+    ``given_as`` is what to ask `control` for to get this case: options of the command, a field of the model's file,
+    or another argument; empty where ``what`` says it all. ``cost_rank`` orders kinds of change from a setting to new
+    hardware.
     """
 
     kind: str
     what: str
+    given_as: str
     cost_rank: int
     latency_s: float
     saved_s: float
     margin_s: float
     met: bool
     needed_bytes: int
+
+    @property
+    def told(self) -> str:
+        """The change and how to ask for it."""
+        return f"{self.what} ({self.given_as})" if self.given_as else self.what
 
 
 @dataclass(frozen=True)
@@ -146,13 +154,13 @@ class ControlPlan(Result):
     def _cheapest_text(self) -> str:
         if self.met:
             return "none needed"
-        return self.cheapest.what if self.cheapest else "none of those asked about"
+        return self.cheapest.told if self.cheapest else "none of those asked about"
 
 
 def _change_text(change: Change) -> str:
     verdict = "met" if change.met else "still missed"
     effect = "saves" if change.saved_s >= 0 else "costs"
-    return f"{change.what}: {effect} {format_seconds(abs(change.saved_s))}, {verdict}"
+    return f"{change.told}: {effect} {format_seconds(abs(change.saved_s))}, {verdict}"
 
 
 def check_timing(timing: Timing) -> Timing:

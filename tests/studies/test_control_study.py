@@ -66,7 +66,7 @@ def test_each_change_is_the_difference_of_two_computed_cases():
 
     assert change.latency_s == pytest.approx(other.judged.latency_s)
     assert change.saved_s == pytest.approx(found.judged.latency_s - other.judged.latency_s)
-    narrow = next(item for item in found.changes if item.what == "weights in int8")
+    narrow = next(item for item in found.changes if item.what == "weights and activations in int8")
     int8 = plan("chapter-robot", period_s=0.02, deploy=Deployment(weights="int8", activations="int8"))
     assert narrow.latency_s == pytest.approx(int8.judged.latency_s)
 
@@ -109,7 +109,9 @@ def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
     found = plan()
     flop = sum(phase.flop for phase in found.decision.phases)
 
-    assert found.overlapped_interval_s == pytest.approx(flop / 165.2e12)  # pi0 is compute bound on an RTX 4090
+    assert found.overlapped_interval_s == pytest.approx(
+        flop / 178.8e12
+    )  # compute bound; measured above the 165.2 printed
     assert found.overlapped_interval_s < found.decision.bound_s
 
 
