@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from capacity.errors import CapacityError
+from capacity.whole_file import write_whole
 
 
 def as_json(value: Any) -> str:
-    """Valid JSON of plain values; what is not finite becomes null."""
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False)
+    """Valid JSON of plain values, in ASCII: any name of a file can be written; what is not finite becomes null."""
+    return json.dumps(_finite(value), indent=2)
 
 
 def write_json(value: Any, out: str) -> None:
-    """Write JSON to ``out`` by way of a temporary file in the same folder.
+    """Write JSON to ``out``; the file is whole or not there.
 
     Raises
     ------
@@ -29,15 +28,7 @@ def write_json(value: Any, out: str) -> None:
     if path.suffix != ".json":
         raise CapacityError(f"--out {out}: the name must end in .json")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(as_json(value) + "\n")
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(path, as_json(value) + "\n")
     except OSError as error:
         raise CapacityError(f"--out {out}: cannot be written ({error.strerror or error})") from None
 

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from capacity.errors import CapacityError, SpecError
 from capacity.importers.text_file import read_text
 from capacity.specs.measured_run import MeasuredRun
+from capacity.whole_file import write_whole
 
 LARGEST_FILE_BYTES = 64_000_000
 
 
 def write_runs(path: str | Path, runs: Iterable[MeasuredRun]) -> Path:
-    """Write sealed runs, one a line, by way of a temporary file beside ``path``.
+    """Write sealed runs, one a line; the file is whole or not there.
 
     Raises
     ------
     CapacityError
-        If the folder cannot be written.
+        If the file cannot be written.
     """
     target = Path(path)
     lines = [_line(run.sealed()) for run in runs]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
+        write_whole(target, "\n".join(lines) + "\n")
     except OSError as error:
         raise CapacityError(f"{target}: cannot be written ({error.strerror or error})") from None
     return target
@@ -48,10 +43,20 @@ def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:
     Raises
     ------
     SpecError
-        If the file is too large or not text, or a line is not a run; the line number is given.
+        If the file is too large or not text, a line is not a run, or a run comes twice; the line number is given.
     """
     name, lines = Path(path).name, read_text(path, LARGEST_FILE_BYTES).splitlines()
-    return tuple(_run(line, f"{name} line {number}") for number, line in enumerate(lines, 1) if line.strip())
+    runs: list[MeasuredRun] = []
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        run = _run(line, f"{name} line {number}")
+        if run.run_id in line_of:
+            raise SpecError(f"{name} line {number}: run {run.run_id[:12]} is that of line {line_of[run.run_id]} too")
+        line_of[run.run_id] = number
+        runs.append(run)
+    return tuple(runs)
 
 
 def _run(line: str, where: str) -> MeasuredRun:

@@ -24,10 +24,38 @@ BASE = {
 }
 
 
+def made(read_bytes_per_s):
+    """A sealed run of a micro-benchmark that found this rate."""
+    return MeasuredRun.parse(BASE | {"values": {"read_bytes_per_s": read_bytes_per_s}}, "test").sealed()
+
+
 def test_a_run_comes_back_as_it_was_written(tmp_path):
-    run = MeasuredRun.parse(BASE, "test")
-    path = write_runs(tmp_path / "runs.jsonl", [run, run])
-    assert read_runs(path) == (run.sealed(), run.sealed())
+    runs = made(1e10), made(2e10)
+    path = write_runs(tmp_path / "runs.jsonl", runs)
+    assert read_runs(path) == runs
+    assert [p.name for p in tmp_path.iterdir()] == ["runs.jsonl"]
+
+
+def test_a_run_that_comes_twice_is_refused(tmp_path, capsys):
+    """All committed runs twice over are not twice the evidence."""
+    from capacity.cli import run as cli
+
+    path = write_runs(tmp_path / "runs.jsonl", [made(1e10), made(2e10), made(1e10)])
+    with pytest.raises(SpecError, match=r"runs\.jsonl line 3: run [0-9a-f]{12} is that of line 1 too"):
+        read_runs(path)
+    write_runs(path, [*shipped_runs(), *shipped_runs()])
+    assert cli(["validate", "--runs", str(path)]) == 2
+    assert f"line {len(shipped_runs()) + 1}: run " in capsys.readouterr().err
+
+
+def test_a_run_is_committed_once():
+    assert len({run.run_id for run in shipped_runs()}) == len(shipped_runs())
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "runs.jsonl" / "in the way").mkdir(parents=True)
+    with pytest.raises(CapacityError, match=r"runs\.jsonl: cannot be written \(Is a directory\)"):
+        write_runs(tmp_path / "runs.jsonl", [made(1e10)])
     assert [p.name for p in tmp_path.iterdir()] == ["runs.jsonl"]
 
 
@@ -104,15 +132,16 @@ def campaign_of(monkeypatch, tmp_path):
 
 
 def test_a_maker_that_fails_is_named_and_the_campaign_goes_on(campaign_of, capsys):
-    run = MeasuredRun.parse(BASE, "test")
+    runs = made(1e10), made(2e10), made(3e10)
 
     def broken():
-        yield run
+        yield runs[1]
         raise RuntimeError("CUDA out of memory\nand more")
 
-    done = campaign_of({"first": lambda: iter([run]), "second": broken, "third": lambda: iter(["x left out", run])})
+    third = iter(["x left out", runs[2]])
+    done = campaign_of({"first": lambda: iter(runs[:1]), "second": broken, "third": lambda: third})
     assert done.failed == ("second failed: RuntimeError: CUDA out of memory",)
-    assert read_runs(done.path) == (run.sealed(),) * 3
+    assert read_runs(done.path) == runs
     assert done.runs == 3
     shown = capsys.readouterr().out
     assert "second failed: RuntimeError: CUDA out of memory" in shown
