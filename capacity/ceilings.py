@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -38,19 +39,53 @@ class Ceilings:
 
 @lru_cache(maxsize=256)
 def datasheet(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> Ceilings:
-    """Datasheet ceilings for the formats that ``deploy`` computes in.
+    """Ceilings of a bound for the formats that ``deploy`` computes in.
 
     Raises
     ------
     CapacityError
         If the part has no path for one of them.
     """
-    peaks = {name: peak_or_refuse(hardware, deploy, name) for name in _formats(model, deploy)}
-    figures = ["memory.bytes_per_s", *_peak_figures(hardware, peaks.values())]
-    cache = hardware.memory.cache_bytes
-    if _bytes_of_a_token(model, deploy) < cache * deploy.pipeline_parallel:
-        figures.append(f"memory.{'last_level_cache' if hardware.memory.last_level_cache_bytes else 'l2'}_bytes")
-    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, cache, figures=tuple(figures))
+    found = bound_ceilings(hardware, deploy, _formats(model, deploy))
+    if _bytes_of_a_token(model, deploy) >= found.cache_bytes * deploy.pipeline_parallel:
+        return found
+    cache = f"memory.{'last_level_cache' if hardware.memory.last_level_cache_bytes else 'l2'}_bytes"
+    return dataclasses.replace(found, figures=(*found.figures, cache))
+
+
+def bound_ceilings(hardware: HardwareSpec, deploy: Deployment, formats: Iterable[str]) -> Ceilings:
+    """Datasheet rates, or the measured ones that stand above them: no engine beats a rate that somebody reached.
+
+    Raises
+    ------
+    CapacityError
+        If the part has no path for one of ``formats``.
+    """
+    notes, figures, rates = list(measured_ceiling_notes(hardware)), [], {}
+    read, reached = hardware.memory.bytes_per_s, _highest(_measured_reads(hardware))
+    figures.append("memory.bytes_per_s")
+    if reached and reached[1] > read:
+        notes.append(_above(hardware, reached, read, "bandwidth"))
+        figures[0], read = reached
+    for name in sorted(formats):
+        rates[name], reached = peak_or_refuse(hardware, deploy, name), _highest(_measured_rates(hardware, name))
+        if reached and reached[1] > rates[name]:
+            notes.append(_above(hardware, reached, rates[name], f"{name} peak"))
+            rates[name] = reached[1]
+            figures.append(reached[0])
+        else:
+            figures.extend(_peak_figures(hardware, [rates[name]]))
+    once = tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(figures))
+    return Ceilings(read, rates, 0.0, hardware.memory.cache_bytes, *once)
+
+
+def _highest(figures: Iterable[tuple[str, float]]) -> tuple[str, float] | None:
+    return max(figures, key=lambda figure: figure[1], default=None)
+
+
+def _above(hardware: HardwareSpec, reached: tuple[str, float], stated: float, what: str) -> str:
+    figure, rate = reached
+    return f"{figure} of {hardware.name} is {rate / stated:.3g} times its datasheet {what}: the bound takes that rate"
 
 
 @lru_cache(maxsize=256)
@@ -83,15 +118,20 @@ def peak_or_refuse(hardware: HardwareSpec, deploy: Deployment, name: str) -> flo
     peak = hardware.peak(name)
     if peak is not None:
         return peak
-    paths = ", ".join(hardware.peak_flop_per_s) or "none"
     if name == deploy.activations:
-        advice = f"choose activations among: {paths}"
-        if number_format(name).element_bits < 16:
+        advice = _no_path(hardware, name, "choose activations among:")
+        if hardware.paths() and number_format(name).element_bits < 16:
             advice += "; weights stored in this format are then dequantised"
-        raise CapacityError(f"{hardware.name} has no {name} path ({advice})")
-    raise CapacityError(
-        f"{hardware.name} has no {name} path, which weights or cache of this deployment need; it has: {paths}"
-    )
+        raise CapacityError(advice)
+    raise CapacityError(_no_path(hardware, name, "weights or cache of this deployment need it; it has:"))
+
+
+def _no_path(hardware: HardwareSpec, name: str, lead: str) -> str:
+    """That a part cannot compute in a format, and the formats in which it can."""
+    paths = hardware.paths()
+    if not paths:
+        return f"{hardware.name}: no peak is recorded for this part, so no time in {name} can be bounded"
+    return f"{hardware.name} has no {name} path; {lead} {', '.join(paths)}"
 
 
 @lru_cache(maxsize=256)
@@ -101,7 +141,7 @@ def attainable(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> 
     Weight streaming follows t0 + bytes / bandwidth where that law was fitted to the part; products take the
     sustained rate, else the typical one, else the best burst, else (with a note) the datasheet peak.
     """
-    read = _first(hardware, "gemv_bytes_per_s", "read_bytes_per_s", "read_bytes_per_s_typical")
+    read = next(_measured_reads(hardware), None)
     if read is None:
         return None
     rates, notes, figures = {}, [], [read[0]]
@@ -121,8 +161,17 @@ def attainable(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> 
 
 def _first(hardware: HardwareSpec, *names: str) -> tuple[str, float] | None:
     """The first of some measured figures that is known, with its dotted name."""
-    known = ((f"measured.{name}", getattr(hardware.measured, name)) for name in names)
-    return next(((figure, value) for figure, value in known if value), None)
+    return next(_known(hardware, *names), None)
+
+
+def _known(hardware: HardwareSpec, *names: str) -> Iterator[tuple[str, float]]:
+    figures = ((f"measured.{name}", getattr(hardware.measured, name)) for name in names)
+    return ((figure, value) for figure, value in figures if value)
+
+
+def _measured_reads(hardware: HardwareSpec) -> Iterator[tuple[str, float]]:
+    """Measured rates of reading memory with their dotted names. [B/s]"""
+    return _known(hardware, "gemv_bytes_per_s", "read_bytes_per_s", "read_bytes_per_s_typical")
 
 
 def achieved_flop_per_s(hardware: HardwareSpec, name: str) -> float | None:
@@ -133,12 +182,16 @@ def achieved_flop_per_s(hardware: HardwareSpec, name: str) -> float | None:
 
 def _achieved(hardware: HardwareSpec, name: str) -> tuple[str, float] | None:
     """The measured matrix rate of a compute format, with its dotted name; bf16 and fp16 stand in for each other."""
+    return next(_measured_rates(hardware, name), None)
+
+
+def _measured_rates(hardware: HardwareSpec, name: str) -> Iterator[tuple[str, float]]:
+    """Measured matrix rates of a compute format with their dotted names, the one that lasts longest first. [FLOP/s]"""
     for table in ("gemm_flop_per_s_sustained", "gemm_flop_per_s_typical", "gemm_flop_per_s"):
         rates = getattr(hardware.measured, table)
-        for key in (name, {"fp16": "bf16", "bf16": "fp16"}.get(name, name)):
+        for key in dict.fromkeys((name, {"fp16": "bf16", "bf16": "fp16"}.get(name, name))):
             if key in rates:
-                return f"measured.{table}.{key}", float(rates[key])
-    return None
+                yield f"measured.{table}.{key}", float(rates[key])
 
 
 def ridge_point(hardware: HardwareSpec, compute_format: str, *, attainable: bool = False) -> float:
@@ -152,8 +205,7 @@ def ridge_point(hardware: HardwareSpec, compute_format: str, *, attainable: bool
     name = number_format(compute_format).name
     flop_per_s, bytes_per_s = hardware.peak(name), hardware.memory.bytes_per_s
     if flop_per_s is None:
-        paths = ", ".join(hardware.peak_flop_per_s) or "none"
-        raise CapacityError(f"{hardware.name} has no {compute_format} path; it has: {paths}")
+        raise CapacityError(_no_path(hardware, compute_format, "it has:"))
     if attainable:
         read = hardware.measured.read_bytes_per_s or hardware.measured.gemv_bytes_per_s
         flop_per_s = achieved_flop_per_s(hardware, name)

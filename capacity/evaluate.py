@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from capacity.calibrations import calibration_for, measured, told, unlike_the_fit
-from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, measured_ceiling_notes, peak_or_refuse
+from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, peak_or_refuse
 from capacity.errors import CapacityError, DoesNotFit, unknown_name
 from capacity.estimators import latency, limits, memory, work
 from capacity.estimators.placement import pieces
-from capacity.inputs import plain, shown
+from capacity.inputs import plain
 from capacity.results import Estimate, Ledger, LedgerLine, OperatorRow
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.calibration import Calibration
@@ -46,19 +46,20 @@ def usable_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
 
 def refuse_overflow(deploy: Deployment, model: ModelSpec, batch: ArrayLike, context: ArrayLike) -> None:
     """Products of whole numbers must stay below 2^62 (a factor of two for rounding, since they
-    are judged in floating point before any is formed)."""
+    are judged in floating point before any is formed), for each pair of ``batch`` and ``context`` that is asked."""
     per_token = sum(row.layers * row.token_bytes for row in memory.cache_rows(model, deploy))
     moments = memory.activation_moments(model, deploy)
     a, b = max(m.token_bytes for m in moments), max(m.sequence_bytes for m in moments)
     constant = sum(memory.sequence_state_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
-    each = float(np.max(context)) * max(per_token, a, 1) + constant + a + b
     heaviest = max(sum(parts.values()) for parts in memory.weight_bytes_by_rank(model, deploy))
     if heaviest >= 2**62:
         raise CapacityError(f"{model.name}: the weights of one device are more than 2^62 bytes")
-    if float(np.max(batch)) * each >= 2**62:
-        raise CapacityError(
-            f"batch {shown(np.max(batch))} with context {shown(np.max(context))} asks for more than 2^62 bytes"
-        )
+    blocks = np.ceil(np.divide(context, deploy.block_tokens)) * deploy.block_tokens
+    asked = np.asarray(batch, dtype=float) * (blocks * float(max(per_token, a, 1)) + float(constant + a + b))
+    if np.any(asked >= 2**62):
+        most = np.argmax(asked)
+        pair = (np.broadcast_to(number, asked.shape).flat[most] for number in (batch, context))
+        raise CapacityError("batch {} with context {} asks for more than 2^62 bytes".format(*pair))
 
 
 def ledgers(
@@ -214,25 +215,30 @@ def _estimate(case: Case, done: list[work.Work]) -> Estimate:
     times = operator_times(done, moved, ceilings)
     bound = _step(times, ceilings, launches=0, comm=0.0)
     names = tuple(f"{operator}, {resource}" for operator in times for resource in RESOURCES)
-    code = _binding_code(list(times.values()))
-    scalar = np.ndim(bound) == 0
+    shape = np.broadcast_shapes(np.shape(case.batch), np.shape(case.context_tokens))
+    code = _in_shape(_binding_code(list(times.values())), shape)
     most = max_batch(model, hardware, deploy, context_tokens=case.context_tokens)
     reachable, notes = _attainable_s(case, done)
     band, remarks = _calibrated_s(case, done, bound)
     return Estimate(
         quantity=case.quantity,
-        bound=plain(bound),
-        bound_by=names[int(code)] if scalar else code,
+        bound=_in_shape(bound, shape),
+        bound_by=code if shape else names[code],
         operators=names,
         fits=plain(np.less_equal(case.batch, most)),
         evidence="calibrated" if band else "computed",
-        value=plain(band.value_s) if band else None,
-        low=plain(band.low_s) if band else None,
-        high=plain(band.high_s) if band else None,
-        attainable=plain(reachable),
-        rows=_rows(done, moved, times) if scalar else (),
-        notes=(*measured_ceiling_notes(hardware), *notes, *remarks),
+        value=_in_shape(band.value_s, shape) if band else None,
+        low=_in_shape(band.low_s, shape) if band else None,
+        high=_in_shape(band.high_s, shape) if band else None,
+        attainable=None if reachable is None else _in_shape(reachable, shape),
+        rows=() if shape else _rows(done, moved, times),
+        notes=(*ceilings.notes, *notes, *remarks),
     )
+
+
+def _in_shape(value: Any, shape: tuple[int, ...]) -> Any:
+    """What does not depend on context (or batch) comes in its shape all the same; a single value as a plain number."""
+    return np.broadcast_to(value, shape).copy() if np.shape(value) != shape else plain(value)
 
 
 @dataclass(frozen=True)

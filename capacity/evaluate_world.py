@@ -17,12 +17,11 @@ from numbers import Real
 
 from capacity import evaluate
 from capacity.calibrations import calibrations, told
-from capacity.ceilings import Ceilings, achieved_flop_per_s, measured_ceiling_notes, peak_or_refuse
+from capacity.ceilings import Ceilings, achieved_flop_per_s, bound_ceilings
 from capacity.errors import CapacityError, unknown_name
 from capacity.estimators import latency, memory
 from capacity.estimators.phases import Phase
 from capacity.estimators.placement import pieces
-from capacity.estimators.work import Work
 from capacity.results import Result
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.calibration import Calibration
@@ -121,28 +120,27 @@ def decide(
         if phase.passes < 1:
             raise CapacityError(f"phase {phase.name!r} has {phase.passes} passes; at least 1 is allowed")
     modes = launch_mode if isinstance(launch_mode, Mapping) else {"default": launch_mode}
-    times = tuple(_time(phase, hardware, deploy, modes.get(phase.name, modes.get("default"))) for phase in phases)
-    return _summed(times, hardware)
+    sheet = bound_ceilings(hardware, deploy, {item.term.compute_format for phase in phases for item in phase.done})
+    times = tuple(_time(phase, hardware, sheet, modes.get(phase.name, modes.get("default"))) for phase in phases)
+    return _summed(times, hardware, sheet)
 
 
-def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec) -> Decision:
+def _summed(times: tuple[PhaseTime, ...], hardware: HardwareSpec, sheet: Ceilings) -> Decision:
     bound = sum(time.bound_s for time in times)
-    beatable = measured_ceiling_notes(hardware)
     estimated = [
         (time.value_s, world_calibration(time.launch_mode)) for time in times if time.value_s and time.launch_mode
     ]
     if len(estimated) < len(times):
-        return Decision(times, bound, None, None, None, "computed", beatable)
+        return Decision(times, bound, None, None, None, "computed", sheet.notes)
     value = sum(value for value, _ in estimated)
     low = max(bound, sum(value * found.band_low for value, found in estimated))
     high = sum(value * found.band_high for value, found in estimated)
-    notes = (*beatable, *dict.fromkeys(told(found) for _, found in estimated), *ceiling_notes(hardware))
+    notes = (*sheet.notes, *dict.fromkeys(told(found) for _, found in estimated), *ceiling_notes(hardware))
     return Decision(times, bound, value, low, high, "calibrated", notes)
 
 
-def _time(phase: Phase, hardware: HardwareSpec, deploy: Deployment, mode: str | None) -> PhaseTime:
+def _time(phase: Phase, hardware: HardwareSpec, sheet: Ceilings, mode: str | None) -> PhaseTime:
     done = list(phase.done)
-    sheet = _datasheet(done, hardware, deploy)
     moved = evaluate.charged_bytes(done, sheet.cache_bytes)
     rows = evaluate.operator_times(done, moved, sheet)
     name, row = max(rows.items(), key=lambda item: float(item[1].bound_s))
@@ -192,12 +190,6 @@ def pass_s(phase: Phase, ceilings: Ceilings, mode: str | Calibration) -> float:
             prefill_share=0.0,
         )
     )
-
-
-def _datasheet(done: list[Work], hardware: HardwareSpec, deploy: Deployment) -> Ceilings:
-    formats = {item.term.compute_format for item in done}
-    peaks = {name: peak_or_refuse(hardware, deploy, name) for name in formats}
-    return Ceilings(hardware.memory.bytes_per_s, peaks, 0.0, hardware.memory.cache_bytes)
 
 
 def world_ceilings(hardware: HardwareSpec, sheet: Ceilings) -> Ceilings:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.ceilings import attainable, comm_s, datasheet
+from capacity.catalog import hardware_ids
+from capacity.ceilings import attainable, bound_ceilings, comm_s, datasheet
 from capacity.specs.hardware import HardwareSpec
 
 RATE = 450e9  # NVLink4, each direction
@@ -77,3 +78,49 @@ def test_ceilings_name_the_figures_they_rest_on(linked, llama_3_8b, make_llama):
         "measured.read_bytes_per_s",
         "measured.gemm_flop_per_s.bf16",
     )
+
+
+@pytest.mark.parametrize("part_id", hardware_ids())
+def test_no_measured_rate_of_the_catalogue_beats_its_bound(part_id):
+    """A bound is what nothing beats, so each rate that a source saw a part reach lies at or below its ceilings."""
+    part = cap.load_hardware(part_id)
+    tables = (part.measured.gemm_flop_per_s, part.measured.gemm_flop_per_s_sustained)
+    seen = [item for table in (*tables, part.measured.gemm_flop_per_s_typical) for item in table.items()]
+    reads = (part.measured.read_bytes_per_s, part.measured.read_bytes_per_s_typical, part.measured.gemv_bytes_per_s)
+
+    found = bound_ceilings(part, cap.Deployment(weights="bf16"), {path for path, _ in seen})
+
+    assert all(found.flop_per_s[path] >= rate for path, rate in seen)
+    assert all(found.bytes_per_s >= rate for rate in reads if rate)
+
+
+# gpu-flops-bench saw an RTX 5090 multiply bf16 at 254 TFLOP/s; NVIDIA prints 209.5. A prompt of 8192 tokens of
+# Llama-3.1-8B takes 2 FLOP for each matrix weight and token and the causal half of attention.
+def test_the_ttft_bound_of_an_rtx_5090_takes_the_rate_that_was_reached():
+    part, model = cap.load_hardware("nvidia-rtx-5090-32gb"), cap.load_model("llama-3.1-8b")
+    found = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=8192)
+
+    matrices = 8_030_261_248 - 2 * 128_256 * 4096
+    flop = 2 * matrices * 8192 + 32 * 4 * 32 * 128 * 8192 * 8193 / 2
+    assert found.bound == pytest.approx(flop / 254e12, rel=0.005)
+    assert found.attainable is None or found.bound <= found.attainable
+    assert any("measured.gemm_flop_per_s.bf16 of NVIDIA RTX 5090 is 1.21 times" in note for note in found.notes)
+
+
+def test_a_part_below_its_datasheet_has_no_such_note():
+    part, model = cap.load_hardware("nvidia-a100-sxm4-80gb"), cap.load_model("llama-3.1-8b")
+    found = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=8192)
+
+    assert not any("datasheet" in note for note in found.notes)
+
+
+# Apple states fp16 and fp32 rates of its M2 Max and no bf16 one; nobody states a rate of a whole EPYC socket here.
+def test_a_format_without_a_path_is_answered_with_every_path_there_is():
+    model, deploy = cap.load_model("llama-3.1-8b"), cap.Deployment(weights="bf16")
+
+    with pytest.raises(cap.CapacityError, match=r"has no bf16 path; choose activations among: fp16, fp32$"):
+        cap.tpot(model, cap.load_hardware("apple-m2-max-96gb"), deploy, batch=1, context_tokens=128)
+    with pytest.raises(cap.CapacityError, match="no peak is recorded for this part"):
+        cap.tpot(model, cap.load_hardware("amd-epyc-9654-socket"), deploy, batch=1, context_tokens=128)
+    with pytest.raises(cap.CapacityError, match="has no bf16 path; it has: fp16, fp32"):
+        cap.ridge_point(cap.load_hardware("apple-m2-max-96gb"), "bf16")

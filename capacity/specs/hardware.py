@@ -174,6 +174,10 @@ class HardwareSpec(Spec):
         ]
         return max(rates, default=None)
 
+    def paths(self) -> tuple[str, ...]:
+        """Formats with a peak rate, on matrix or vector units."""
+        return tuple(dict.fromkeys((*self.peak_flop_per_s, *self.peak_flop_per_s_narrow, *self.vector_flop_per_s)))
+
     def figures(self) -> Iterator[str]:
         """Dotted names of every number this spec states."""
         return figures(self.model_dump(exclude={"exceptions", "sources"}, exclude_none=True))

@@ -231,8 +231,36 @@ def test_defaults_that_nobody_chose_are_echoed():
 def test_a_plan_prints_and_becomes_json():
     found = plan()
 
-    assert "period met" in str(found)
+    assert "met: 50 actions/s" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["judged"]["met"] is True
+
+
+def verdict(found):
+    return dict(found.table())["verdict"]
+
+
+# 50 actions of 100 ms: 25 of them last 2.5 s, and what happens as a decision starts waits for that one and the next.
+def test_a_verdict_names_the_schedule_the_limit_and_the_reaction_time():
+    found = plan(part=ORIN, period_s=0.1, sensing_s=0.010, preprocessing_s=0.002, launch_mode="graph")
+    said = verdict(found)
+
+    assert said.startswith("met: 10 actions/s, replans every 2.500 s (asynchronous, 25 of 50 actions), reaction ")
+    assert f"reaction {2.5 + found.decision.best_s + 0.012:.3f} s; decision limit 2.500 s, p99 " in said
+
+
+# An OpenVLA-7B decision reads its 6.7 billion bf16 language weights six times: over 79 ms at 1008 GB/s alone.
+def test_a_period_below_the_bound_is_missed_even_at_the_bound():
+    assert verdict(plan("openvla-7b", period_s=0.075)).startswith("missed even at the bound: ")
+    bound = plan("openvla-7b", period_s=0.075).decision.bound_s
+    late = plan("openvla-7b", period_s=1.01 * bound)
+    assert verdict(late).startswith("missed: ")
+    assert plan("openvla-7b", period_s=1.01 * bound, launch_mode=None).met
+    assert verdict(plan("openvla-7b", period_s=1.01 * bound, sensing_s=0.02 * bound)).startswith("missed even at")
+    assert not late.missed_at_bound
+
+
+def test_a_verdict_without_room_in_memory_is_about_memory():
+    assert verdict(plan(taken_bytes=20 * 2**30)).startswith("does not fit: ")
 
 
 @pytest.mark.parametrize("missing", ["period_s", "sensing_s", "preprocessing_s", "network_s"])
