@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 import capacity as cap
@@ -134,6 +135,28 @@ def test_products_beyond_64_bits_are_refused_not_wrapped():
         cap.tpot(model, part, deploy, batch=2**31, context_tokens=2**31)
     with pytest.raises(cap.CapacityError, match=r"2\^62"):
         cap.size(model, part, cap.Workload(prompt_tokens=2**31, concurrency=2**31), deploy)
+
+
+def test_a_pair_is_refused_for_its_own_product_and_not_for_its_neighbours():
+    model, part, deploy = cap.load_model(MODEL), cap.load_hardware(PART), cap.Deployment(weights="bf16")
+    batch, context = np.array([2**31, 1]), np.array([1, 2**31])
+
+    found = cap.tpot(model, part, deploy, batch=batch, context_tokens=context)
+
+    alone = [
+        cap.tpot(model, part, deploy, batch=int(n), context_tokens=int(t)) for n, t in zip(batch, context, strict=True)
+    ]
+    assert found.bound == pytest.approx([one.bound for one in alone])
+    with pytest.raises(cap.CapacityError, match=r"^batch 2147483648 with context 2147483648 asks for more than 2\^62"):
+        cap.tpot(model, part, deploy, batch=batch[:, None], context_tokens=context)
+
+
+def test_whole_blocks_of_more_than_2_to_62_bytes_are_refused():
+    model, part = cap.load_model(MODEL), cap.load_hardware(PART)
+    deploy = cap.Deployment(weights="bf16", block_tokens=2**16)
+
+    with pytest.raises(cap.CapacityError, match=r"2\^62"):
+        cap.size(model, part, cap.Workload(concurrency=2**31, prompt_tokens=1, output_tokens=1), deploy)
 
 
 def test_three_ranks_do_not_divide_32_heads():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import capacity as cap
 from capacity import evaluate
+from capacity.specs.model import LayerGroup, StateMixer, StateTensor
 
 PART = "nvidia-h100-sxm5-80gb"
 # Dense, grouped, windowed, routed and latent; formats that leave something to fit.
@@ -117,6 +118,31 @@ def test_an_array_holds_what_scalars_give(name, degrees):
             assert bool(steps.fits[place]) == one.fits
             assert firsts.bound[place] == pytest.approx(first.bound, rel=1e-12)
             assert largest[column] == cap.max_batch(model, part(), deploy, context_tokens=context)
+
+
+def test_a_model_without_a_cache_answers_in_the_shape_asked(make_decoder):
+    mixer = StateMixer(
+        name="mamba2",
+        heads=4,
+        matrices=({"name": "in", "rows": 512, "columns": 256},),
+        state=(StateTensor(name="ssm", elements=4096, kind="recurrent"),),
+    )
+    model = make_decoder("state", 256, 512, [LayerGroup(indices=(0, 1), mixer=mixer, feed_forward={"kind": "none"})])
+    deploy = cap.Deployment(weights="bf16")
+    batches, contexts = [[1], [8], [64]], [1, 100, 10_000]
+
+    many = cap.tpot(model, part(), deploy, batch=batches, context_tokens=contexts)
+    along = cap.tpot(model, part(), deploy, batch=8, context_tokens=contexts)
+
+    numbers = (many.bound, many.bound_by, many.fits, many.attainable)
+    assert {np.shape(number) for number in numbers if number is not None} == {(3, 3)}
+    for row, (batch,) in enumerate(batches):
+        for column, context in enumerate(contexts):
+            one = cap.tpot(model, part(), deploy, batch=batch, context_tokens=context)
+            assert many.bound[row, column] == pytest.approx(one.bound)
+            assert many.operators[many.bound_by[row, column]] == one.bound_by
+    assert along.bound.tolist() == many.bound[1].tolist()
+    assert str(many)
 
 
 def test_scalars_come_back_as_plain_numbers():

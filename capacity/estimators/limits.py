@@ -9,6 +9,7 @@ import numpy as np
 
 ArrayLike = Any
 UNBOUNDED = 2**62
+_NO_MEMORY_HOLDS = 2**60  # above every capacity, and still far from the end of 64 bits [B]
 
 
 def max_rank_batch(
@@ -54,7 +55,7 @@ def max_rank_batch(
     a = token_activation_bytes
     decode = _divide(free, each + a)
     whole_prompts = _divide(free, each + a * np.asarray(tokens))
-    chunked = _divide(free - a * chunk_tokens, each)
+    chunked = _divide(free - min(a * chunk_tokens, _NO_MEMORY_HOLDS), each)
     return np.minimum(decode, np.maximum(whole_prompts, chunked))
 
 
@@ -99,7 +100,7 @@ def max_tokens(
     a = token_activation_bytes
     rows = [(count * size, window) for count, size, window in zip(layers, token_bytes, windows, strict=True) if size]
     decode = _tokens_within((free - a * batch) // batch, rows, block_tokens, 0)
-    chunked = _tokens_within((free - a * chunk_tokens) // batch, rows, block_tokens, 0)
+    chunked = _tokens_within((free - min(a * chunk_tokens, _NO_MEMORY_HOLDS)) // batch, rows, block_tokens, 0)
     whole_prompts = _tokens_within(free // batch, rows, block_tokens, a)
     return np.minimum(decode, np.maximum(whole_prompts, chunked))
 
@@ -121,8 +122,10 @@ def _blocks_within(budget: Any, rows: list[tuple[int, int]], block: int, token_a
     best: Any = np.zeros(np.shape(budget), dtype=np.int64)
     start = 0
     for end in [*ends, UNBOUNDED // max(block, 1)]:
-        slope = block * (sum(c for c, w in rows if not w or -(-w // block) >= end) + token_activation)
         at_start = _cache_of(start, rows, block) + token_activation * block * start
+        if at_start > _NO_MEMORY_HOLDS:
+            break
+        slope = block * (sum(c for c, w in rows if not w or -(-w // block) >= end) + token_activation)
         reach = start + (budget - at_start) // slope if slope else np.full(np.shape(budget), end)
         best = np.where(budget >= at_start, np.minimum(reach, end), best)
         start = end
@@ -130,9 +133,10 @@ def _blocks_within(budget: Any, rows: list[tuple[int, int]], block: int, token_a
 
 
 def _cache_of(blocks: Any, rows: list[tuple[int, int]], block: int) -> Any:
+    smaller = min if isinstance(blocks, int) else np.minimum  # Python's numbers have no end
     total: Any = 0
     for size, window in rows:
-        held = np.minimum(blocks, -(-window // block)) if window else blocks
+        held = smaller(blocks, -(-window // block)) if window else blocks
         total = total + size * block * held
     return total
 

@@ -224,6 +224,7 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
     model, deploy, w, held = model_of(run), deployment_of(run), _workload(run), run.memory
     if held is None:
         return
+    evaluate.refuse_overflow(deploy, model, w.batch, max(w.context_tokens, w.prompt_tokens))
     if held.max_batch is not None and held.arena_bytes is not None:
         beside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
         changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(beside)}

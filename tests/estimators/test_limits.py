@@ -108,3 +108,30 @@ def test_limits_broadcast_and_equal_their_scalars():
         chunk_tokens=64,
     )
     assert many[1, 1] == one
+
+
+# A chunk of 2^31 tokens of 2^33 bytes each is in no memory; prompts of 4 tokens are, one for each 4 x 2^33 bytes.
+def test_a_chunk_beyond_64_bits_leaves_whole_prompts():
+    costs = {"free_bytes": 10 * 2**33, "token_activation_bytes": 2**33, "chunk_tokens": 2**31}
+    batch = limits.max_rank_batch(sequence_bytes=0, sequence_activation_bytes=0, tokens=4, **costs)
+    tokens = limits.max_tokens(
+        rank_batch=np.array([2]), layers=[1], token_bytes=[0], windows=[0], block_tokens=1, constant_bytes=0, **costs
+    )
+
+    assert int(batch) == 2
+    assert tokens.tolist() == [5]
+
+
+def test_a_window_beyond_64_bits_is_never_full():
+    found = limits.max_tokens(
+        free_bytes=10 * 2**34,
+        rank_batch=1,
+        layers=[4, 1],
+        token_bytes=[2**32, 2**32],
+        windows=[2**31, 2**31 - 1],
+        block_tokens=1,
+        constant_bytes=0,
+        token_activation_bytes=0,
+        chunk_tokens=1,
+    )
+    assert int(found) == 10 * 4 // 5

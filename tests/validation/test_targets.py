@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 
 from capacity.cli import run as command
-from capacity.errors import SpecError
+from capacity.errors import CapacityError, SpecError
 from capacity.measure.records import write_runs
 from capacity.specs.measured_run import MeasuredRun
 from capacity.validation import reference
@@ -127,6 +127,14 @@ def test_one_record_of_memory_and_largest_batch_is_judged_in_both(tmp_path):
     assert right["CUDA: memory to the byte"] is right["CUDA: largest batch within 2 % and never above"] is True
     assert wrong["CUDA: memory to the byte"] is False
     assert above["CUDA: largest batch within 2 % and never above"] is False
+
+
+def test_a_record_of_more_than_64_bits_is_not_compared_with_a_wrapped_number(tmp_path):
+    held = {"weight_bytes": WEIGHT_BYTES, "kv_bytes": KV_BYTES, "activation_peak_bytes": PEAK_BYTES}
+    wide = record("memory", backend="torch", workload=asked(batch=2**31, context_tokens=2**31), memory=held)
+
+    with pytest.raises(CapacityError, match=r"batch 2147483648 with context 2147483648 asks for more than 2\^62"):
+        list(reference.compare(wide))
 
 
 def test_a_record_without_a_size_names_it(tmp_path):
