@@ -204,6 +204,7 @@ def _plan(
         timing=timing,
         decision=decision,
         judged=judged,
+        missed_at_bound=_missed_at_bound(decision, timing),
         binds=binds if judged.fits else "memory",
         shares=parts,
         replan_per_s=float(cycle.replan_per_s(latency)),
@@ -223,6 +224,11 @@ def _plan(
         assumed=tuple(assumed),
         notes=(*case.world.notes, *(f"assumed: {name}" for name in case.world.assumed)),
     )
+
+
+def _missed_at_bound(decision: Decision, timing: Timing) -> bool:
+    """Whether a decision as fast as its bound, and never later, is too late."""
+    return not judge(decision.bound_s, replace(timing, p99_over_p50=1.0), fits=True).met
 
 
 def _overlapped_s(decision: Decision) -> float:

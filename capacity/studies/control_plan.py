@@ -97,6 +97,7 @@ class ControlPlan(Result):
     timing: Timing
     decision: Decision
     judged: Judged
+    missed_at_bound: bool
     binds: str
     shares: dict[str, float]
     replan_per_s: float
@@ -124,17 +125,13 @@ class ControlPlan(Result):
 
     def table(self) -> list[tuple[str, str]]:
         judged, timing = self.judged, self.timing
-        sign = "to spare" if judged.margin_s >= 0 else "too late"
-        verdict = "met" if judged.met else "missed"
         rows = [
             ("model", self.model),
             ("part", self.part),
-            ("verdict", f"period {verdict}: {format_seconds(abs(judged.margin_s))} {sign} at p{timing.percentile:g}"),
-            ("schedule", f"{timing.schedule}, {timing.executed_actions} of {timing.chunk_actions} actions"),
+            ("verdict", self._verdict()),
             ("binds", self.binds),
             *self.decision.table(),
             ("latency", f"{format_seconds(judged.latency_s)}, p{timing.percentile:g} {format_seconds(judged.late_s)}"),
-            ("limit", format_seconds(judged.limit_s)),
             ("miss rate", f"{judged.miss_rate:.3%} of decisions"),
             ("replan rate", f"{self.replan_per_s:,.2f} decisions a second"),
             ("action throughput", f"{self.action_throughput_per_s:,.2f} actions made a second"),
@@ -144,12 +141,27 @@ class ControlPlan(Result):
             ("robots a device", f"{self.robots_unbatched:,} without batching, {self.robots_batched:,} in batches"),
             ("memory", f"{format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"),
         ]
-        if not judged.fits:
-            rows.insert(3, ("memory", "does not fit"))
         rows += [("change", _change_text(change)) for change in self.changes]
         rows += [("change", f"{change.what}: no answer, {change.reason}") for change in self.refused]
         rows.append(("cheapest change", self._cheapest_text()))
         return rows + [("assumed", text) for text in self.assumed] + [("note", note) for note in self.notes]
+
+    def _verdict(self) -> str:
+        """Met or missed, and of what: a period without its schedule, limit and reaction time says little."""
+        judged, timing = self.judged, self.timing
+        if not judged.fits:
+            return f"does not fit: {format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"
+        state = "met" if judged.met else "missed even at the bound" if self.missed_at_bound else "missed"
+        wanted, applied = f"{1 / timing.period_s:.4g}", f"{self.control_per_s:.4g}"
+        rate = wanted if applied == wanted else f"{applied} of {wanted}"
+        interval = format_seconds(interval_s(judged.latency_s, timing))
+        played = f"{timing.schedule}, {timing.executed_actions} of {timing.chunk_actions} actions"
+        limit, late, margin = (format_seconds(abs(x)) for x in (judged.limit_s, judged.late_s, judged.margin_s))
+        return (
+            f"{state}: {rate} actions/s, replans every {interval} ({played}), reaction "
+            f"{format_seconds(self.reaction_s)}; decision limit {limit}, p{timing.percentile:g} {late}, "
+            f"{margin} {'to spare' if judged.margin_s >= 0 else 'too late'}"
+        )
 
     def _cheapest_text(self) -> str:
         if self.met:
