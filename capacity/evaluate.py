@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from capacity.calibrations import calibration_for, measured, told, unlike_the_fit
-from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, measured_ceiling_notes, peak_or_refuse
+from capacity.ceilings import Ceilings, attainable, comm_s, datasheet, peak_or_refuse
 from capacity.errors import CapacityError, DoesNotFit, unknown_name
 from capacity.estimators import latency, limits, memory, work
 from capacity.estimators.placement import pieces
@@ -232,7 +232,7 @@ def _estimate(case: Case, done: list[work.Work]) -> Estimate:
         high=_in_shape(band.high_s, shape) if band else None,
         attainable=None if reachable is None else _in_shape(reachable, shape),
         rows=() if shape else _rows(done, moved, times),
-        notes=(*measured_ceiling_notes(hardware), *notes, *remarks),
+        notes=(*ceilings.notes, *notes, *remarks),
     )
 
 
