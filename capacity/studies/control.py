@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from capacity.errors import CapacityError
@@ -15,10 +16,12 @@ from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
 from capacity.studies.control_plan import (
+    LARGEST_BATCH,
     Change,
     ControlPlan,
     Judged,
     Refused,
+    Robots,
     Schedule,
     Timing,
     cheapest,
@@ -30,7 +33,6 @@ from capacity.studies.control_plan import (
 )
 from capacity.units import number_format
 
-LARGEST_BATCH = 64
 # Assumed 99th percentile of a decision over its median. The benchmarks in VinRobotics/vla.cpp's README have p90 over
 # p50 of 1.02 to 1.09, which is 1.04 to 1.17 at p99 where times are log-normal.
 ASSUMED_P99_OVER_P50 = 1.1
@@ -194,7 +196,6 @@ def _plan(
     binds = f"{first}, {parts[first]:.0%} of the cycle" + (f" ({phase.bound_by})" if phase else "")
     latency, interval = judged.latency_s, interval_s(judged.latency_s, timing)
     moves = {"executed_actions": timing.executed_actions, "period_s": timing.period_s}
-    asked_s = timing.executed_actions * timing.period_s
     changes = tuple(item for item in tried if isinstance(item, Change))
     if case.launch_mode is not None:
         assumed.append(f"launch_mode = {case.launch_mode}")
@@ -214,8 +215,7 @@ def _plan(
         overlapped_interval_s=_overlapped_s(decision),
         delay_steps=int(cycle.delay_steps(latency, timing.period_s)),
         reaction_s=float(cycle.reaction_s(latency, interval_s=interval)),
-        robots_unbatched=int(clients.robots_unbatched(case.decision(1).best_s, replan_interval_s=asked_s)),
-        robots_batched=_batched(case, timing, asked_s),
+        robots=_robots(case, timing),
         needed_bytes=case.needed_bytes(case.robots),
         usable_bytes=case.usable_bytes,
         changes=changes,
@@ -236,20 +236,32 @@ def _overlapped_s(decision: Decision) -> float:
     return max(sum(phase.memory_s for phase in decision.phases), sum(phase.compute_s for phase in decision.phases))
 
 
-def _batched(case: _Case, timing: Timing, asked_s: float) -> int:
-    """Most robots in one batch, in powers of two: in memory, and in time even for one that just missed a batch.
+def _robots(case: _Case, timing: Timing) -> Robots:
+    """Most robots that one device decides for, by how their questions reach it.
 
-    A batch must be done before its robots ask again, and a robot that just missed one waits for it and then for its
-    own; one robot alone waits for nobody.
+    In turns each robot has the device to itself and its turn comes once in the actions it plays. In a batch for
+    robots that ask at any time, one that just missed a batch waits for it and then for its own, and a batch must be
+    done before its robots ask again; one robot alone waits for nobody.
     """
-    best, batch = 0, 1
-    while batch <= LARGEST_BATCH and case.fits(batch):
-        busy = case.decision(batch).best_s
-        waits = 1 if batch == 1 else 2
-        if busy > asked_s or not judge(waits * busy, timing, fits=True).met:
-            break
-        best, batch = batch, 2 * batch
-    return best
+    asked_s = timing.executed_actions * timing.period_s
+    alone = case.decision(1).best_s
+
+    def met(robots: int, waits: int) -> bool:
+        return case.fits(robots) and judge(waits * case.decision(robots).best_s, timing, fits=True).met
+
+    def met_at_any_time(robots: int) -> bool:
+        return met(robots, min(robots, 2)) and case.decision(robots).best_s <= asked_s
+
+    return Robots(
+        in_turns=int(clients.robots_unbatched(alone, replan_interval_s=asked_s)) if met(1, 1) else 0,
+        batched_at_any_time=_most(met_at_any_time),
+        batched_together=_most(lambda robots: met(robots, 1)),
+    )
+
+
+def _most(met: Callable[[int], bool]) -> int:
+    """Largest batch up to `LARGEST_BATCH` that is met; a larger one takes no less time and memory."""
+    return bisect(range(1, LARGEST_BATCH + 1), False, key=lambda robots: not met(robots))
 
 
 def _changes(

@@ -15,6 +15,7 @@ from capacity.units import format_bytes, format_seconds
 
 Schedule = Literal["synchronous", "chunked", "asynchronous"]
 SCHEDULES = ("synchronous", "chunked", "asynchronous")
+LARGEST_BATCH = 64  # robots that a batch is tried for
 NOT_MODELLED = (
     "actuator and controller dynamics",
     "correlation of late decisions (each is judged alone)",
@@ -88,6 +89,29 @@ class Refused:
     reason: str
 
 
+@dataclass(frozen=True)
+class Robots:
+    """Most robots of one device: one after the other, each in its turn; in batches, asking at any time, so that one may
+    wait for the batch before its own; and in one batch, asking together, which is how a plan for several is judged.
+    """
+
+    in_turns: int
+    batched_at_any_time: int
+    batched_together: int
+
+    @property
+    def told(self) -> str:
+        """The three counts in words; batches were tried up to `LARGEST_BATCH` robots."""
+        at_any_time, together = (
+            f"at least {count}" if count == LARGEST_BATCH else str(count)
+            for count in (self.batched_at_any_time, self.batched_together)
+        )
+        return (
+            f"{self.in_turns:,} in turns, unbatched; {at_any_time} in batches if each asks at any time (one may wait "
+            f"for the batch before its own); {together} in one batch if all ask together (as with --robots)"
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class ControlPlan(Result):
     """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]"""
@@ -107,8 +131,7 @@ class ControlPlan(Result):
     overlapped_interval_s: float
     delay_steps: int
     reaction_s: float
-    robots_unbatched: int
-    robots_batched: int
+    robots: Robots
     needed_bytes: int
     usable_bytes: int
     changes: tuple[Change, ...]
@@ -138,7 +161,7 @@ class ControlPlan(Result):
             ("control rate", f"{self.control_per_s:,.2f} actions applied a second"),
             ("reaction time", format_seconds(self.reaction_s)),
             ("overlap", f"{format_seconds(self.overlapped_interval_s)} between decisions at best (bound)"),
-            ("robots a device", f"{self.robots_unbatched:,} without batching, {self.robots_batched:,} in batches"),
+            ("robots a device", self.robots.told),
             ("memory", f"{format_bytes(self.needed_bytes)} of {format_bytes(self.usable_bytes)} usable"),
         ]
         rows += [("change", _change_text(change)) for change in self.changes]

@@ -137,20 +137,42 @@ def test_robots_without_batching_do_not_depend_on_how_many_share_a_batch():
     alone = one.decision.best_s
 
     assert eight.decision.best_s > alone
-    assert one.robots_unbatched == eight.robots_unbatched
-    assert one.robots_unbatched * alone <= 1.0 < (one.robots_unbatched + 1) * alone
+    assert one.robots.in_turns == eight.robots.in_turns
+    assert one.robots.in_turns * alone <= 1.0 < (one.robots.in_turns + 1) * alone
 
 
 def test_robots_in_a_batch_may_have_to_wait_for_the_batch_before_theirs():
     settings = {"part": "nvidia-h100-sxm5-80gb", "schedule": "asynchronous", "executed_actions": 4, "formats": ()}
     found = plan("openvla-oft", period_s=0.05, **settings)
-    most, limit = found.robots_batched, 4 * 0.05  # eight actions, four of them left as a decision starts
+    most, limit = found.robots.batched_at_any_time, 4 * 0.05  # eight actions, four of them left as a decision starts
     within, beyond = (
         plan("openvla-oft", period_s=0.05, robots=robots, **settings).decision.best_s for robots in (most, 2 * most)
     )
 
     assert most > 1
     assert 2 * within <= limit < 2 * beyond
+
+
+@pytest.mark.parametrize(
+    ("model", "part", "period_s", "sensing_s"),
+    [("pi0", ORIN, 0.1, 0.01), ("openvla-oft", RTX_4090, 0.05, 0.0), ("openvla-7b", RTX_4090, 0.2, 0.02)],
+)
+def test_robots_that_ask_together_are_as_many_as_a_plan_for_them_meets(model, part, period_s, sensing_s):
+    settings = {"part": part, "period_s": period_s, "sensing_s": sensing_s, "launch_mode": "graph", "formats": ()}
+    most = plan(model, **settings).robots.batched_together
+    met = [plan(model, robots=robots, **settings).met for robots in range(1, most + 2)]
+
+    assert met == [True] * most + [False]
+    assert f"{most} in one batch if all ask together (as with --robots)" in str(plan(model, **settings))
+
+
+def test_a_part_that_misses_the_period_of_one_robot_serves_none():
+    late = plan("openvla-oft", schedule="asynchronous", executed_actions=7, launch_mode="graph", period_s=0.02)
+    full = plan(taken_bytes=20 * 2**30)
+
+    assert not late.met
+    for found in (late, full):
+        assert (found.robots.in_turns, found.robots.batched_at_any_time, found.robots.batched_together) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("schedule", ["synchronous", "chunked", "asynchronous"])
