@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from importlib import import_module
@@ -68,6 +69,8 @@ def root(
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file may be named by bytes that are no characters
     sys.exit(run(sys.argv[1:]))
 
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from capacity.commands.options import file_option
+
 app = typer.Typer(add_completion=False)
 
 
@@ -27,7 +29,7 @@ def measure(
     """Measure, and write one record a line; `capacity validate --runs FILE` sets the estimates beside them."""
     from capacity.measure import campaign
 
-    done = campaign.run(kind, device, quick=quick, out=out)
-    print(f"wrote {done.path}" if done.runs else "nothing was measured, so nothing was written")
+    done = campaign.run(kind, device, quick=quick, out=file_option("out", out))
+    print(f"wrote {done.path}" if done.runs else "nothing was written")
     if done.failed:
         raise typer.Exit(1)

@@ -61,7 +61,8 @@ class DeploymentOptions:
 
     def build(self) -> Deployment:
         """The deployment that file and options describe."""
-        given = read_deployment(self.deployment) if self.deployment else {}
+        file = file_option("deployment", self.deployment)
+        given = {} if file is None else read_deployment(file)
         for name in ("weights", "activations", "kv_cache", "engine", "engine_version"):
             given |= _present(name, getattr(self, name))
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
@@ -91,7 +92,8 @@ class WorkloadOptions:
 
     def build(self) -> Workload:
         """The workload that file and options describe."""
-        given = read_workload(self.workload) if self.workload else {}
+        file = file_option("workload", self.workload)
+        given = {} if file is None else read_workload(file)
         for field, names in (("prompt_tokens", ("prompt", "context")), ("concurrency", ("concurrency", "batch"))):
             for name in names:  # of the two only one is given
                 given |= _present(field, whole_option(name, getattr(self, name)))
@@ -162,6 +164,13 @@ def _present(name: str, value: Any) -> dict[str, Any]:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def file_option(name: str, text: str | None) -> str | None:
+    """The file that an option was given, or None."""
+    if text == "":
+        raise CapacityError(f"{_flag(name)} must name a file, got ''")
+    return text
 
 
 def whole_option(name: str, text: str | None) -> int | None:

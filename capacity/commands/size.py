@@ -41,7 +41,7 @@ def size(
     if (part is None) == (not all_parts):
         raise CapacityError("give one PART, or --all-parts" + ("" if part is None else ", not both"))
     answer = _on_all_parts(model, work, deploy) if part is None else _on_one_part(model, part, work, deploy)
-    if out:
+    if out is not None:
         write_json(answer.to_dict(), out)
     if json:
         print(as_json(answer.to_dict()))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from capacity.commands.options import Json, Out
+from capacity.commands.options import Json, Out, file_option
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.results import Result
@@ -50,7 +50,7 @@ def validate(
     if published is None:
         from capacity.validation import reference
 
-        found = reference.validate(runs)
+        found = reference.validate(file_option("runs", runs))
         if plot is not None:
             from capacity.presentation.comparison import save_comparison
 
@@ -59,12 +59,12 @@ def validate(
     elif published is Published.speed:
         from capacity.validation import published_speed
 
-        speed = published_speed.validate(file)
+        speed = published_speed.validate(file_option("file", file))
         answer, passed = speed, speed.bounds_hold
     else:
         from capacity.validation import published_world
 
-        world = published_world.validate(file)
+        world = published_world.validate(file_option("file", file))
         answer, passed = world, world.passed
     if out is not None:
         write_json(answer.to_dict(), out)

@@ -12,6 +12,7 @@ from capacity.measure.environment import code_commit, conditions, cpu_model
 from capacity.measure.records import write_runs
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
+from capacity.whole_file import write_whole
 
 # Named makers of runs; a maker also yields a sentence for each case that it leaves out.
 Planned = Sequence[tuple[str, Callable[[], Iterator[MeasuredRun | str]]]]
@@ -87,12 +88,13 @@ def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None =
     Raises
     ------
     CapacityError
-        For an unknown kind or device, a device that is not there, or a file that already holds something.
+        For an unknown kind or device, a device that is not there, or a file that cannot be written or that already
+        holds something.
     """
     for name, given, allowed in (("kind", kind, KINDS), ("device", device, DEVICES)):
         if given not in allowed:
             raise CapacityError(unknown_name(name, given, allowed))
-    target = _fresh(Path(out) if out else Path(f"{device}-{kind}.jsonl"))
+    target = _fresh(Path(f"{device}-{kind}.jsonl" if out is None else out))
     code_commit()  # fixed now: the code that runs is the code that is loaded
     if device == "cpu":
         return _written_with_progress(target, cpu_planned(kind, quick=quick), lambda: True)
@@ -102,13 +104,22 @@ def run(kind: str, device: str, *, quick: bool = False, out: str | Path | None =
 
 
 def _fresh(target: Path) -> Path:
-    """The file, when nothing would be lost by writing it."""
-    if not target.parent.is_dir():
-        raise CapacityError(f"--out {target}: the folder {target.parent} does not exist")
-    if target.is_dir():
-        raise CapacityError(f"--out {target}: this is a folder; name a file")
-    if target.exists() and target.stat().st_size:
-        raise CapacityError(f"--out {target}: this file holds something already; move it away or name another")
+    """The file, when it can be written and nothing is lost by that: tried before hours of measuring."""
+    try:
+        if not target.parent.is_dir():
+            raise CapacityError(f"--out {target}: the folder {target.parent} does not exist")
+        if target.is_dir():
+            raise CapacityError(f"--out {target}: this is a folder; name a file")
+        there = target.exists()
+        if there and not target.is_file():
+            raise CapacityError(f"--out {target}: this is not a regular file")
+        if there and target.stat().st_size:
+            raise CapacityError(f"--out {target}: this file holds something already; move it away or name another")
+        write_whole(target, "")
+        if not there:
+            target.unlink()
+    except OSError as error:
+        raise CapacityError(f"--out {target}: cannot be written ({error.strerror or error})") from None
     return target
 
 
@@ -120,6 +131,7 @@ def _written_with_progress(target: Path, planned: Planned, answers: Callable[[],
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     made: list[MeasuredRun] = []
+    written = 0
     failed: list[str] = []
     columns = (SpinnerColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TextColumn("{task.description}"))
     with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
@@ -135,6 +147,7 @@ def _written_with_progress(target: Path, planned: Planned, answers: Callable[[],
                     if not isinstance(found, str):
                         made.append(found)
                         write_runs(target, made)
+                        written = len(made)
                     tell(found if isinstance(found, str) else describe(found))
             except Exception as error:  # whatever it is, it must not cost the other runs
                 failed.append(f"{name} failed: {_first_line(error)}")
@@ -144,7 +157,7 @@ def _written_with_progress(target: Path, planned: Planned, answers: Callable[[],
                     tell(failed[-1])
                     break
             progress.advance(task)
-    return Campaign(target, len(made), tuple(failed))
+    return Campaign(target, written, tuple(failed))
 
 
 def _first_line(error: Exception) -> str:

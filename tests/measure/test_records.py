@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_a_failed_campaign_ends_with_exit_code_1(campaign_of, monkeypatch, tmp_p
         yield
 
     for makers, code, said in (
-        ({"a": broken}, 1, "nothing was measured, so nothing was written"),
+        ({"a": broken}, 1, "nothing was written"),
         ({"a": lambda: iter([MeasuredRun.parse(BASE, "test")])}, 0, "wrote "),
     ):
         monkeypatch.setattr(campaign, "cpu_planned", lambda kind, *, quick, makers=makers: list(makers.items()))
@@ -188,6 +189,36 @@ def test_a_file_that_holds_something_is_not_overwritten(campaign_of, tmp_path):
     assert campaign_of({"a": lambda: iter([MeasuredRun.parse(BASE, "test")])}).runs == 1
     with pytest.raises(CapacityError, match="this is a folder; name a file"):
         campaign.run("all", "cpu", out=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 250, "device"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys, name):
+    """300 letters are too many for a name, 250 for that of the temporary file beside it."""
+    from capacity.cli import run as cli
+
+    os.mkfifo(tmp_path / "device")
+    monkeypatch.setattr(campaign, "cpu_planned", lambda kind, *, quick: pytest.fail("measured"))
+    assert cli(["measure", "all", "--out", str(tmp_path / name)]) == 2
+    shown = capsys.readouterr()
+    assert "wrote" not in shown.out
+    assert shown.err.count("\n") == 1
+    assert "this is not a regular file" in shown.err if name == "device" else "cannot be written" in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == ["device"]
+
+
+def test_runs_that_could_not_be_written_are_not_said_to_be(tmp_path, monkeypatch, capsys):
+    from capacity.cli import run as cli
+
+    def in_its_way():
+        (tmp_path / "runs.jsonl").mkdir()
+        yield made(1e10)
+
+    monkeypatch.setattr(campaign, "cpu_planned", lambda kind, *, quick: [("first", in_its_way)])
+    assert cli(["measure", "all", "--out", str(tmp_path / "runs.jsonl")]) == 1
+    shown = capsys.readouterr().out
+    assert "cannot be written (Is a directory)" in shown
+    assert "wrote" not in shown
+    assert "nothing was written" in shown
 
 
 def test_rates_of_a_run_follow_from_its_counts_and_samples():
