@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capacity.ceilings import bound_ceilings
 from capacity.errors import CapacityError
 from capacity.results import Estimate, Sizing
+from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.units import GIB
 
@@ -16,13 +18,12 @@ if TYPE_CHECKING:
 
 
 def plot_roof(part: HardwareSpec, number_format: str, *, ax: Axes) -> Axes:
-    """Draw the rate that ``part`` can reach over arithmetic intensity, about its ridge, on datasheet ceilings."""
-    peak = part.peak(number_format)
-    if peak is None:
-        raise CapacityError(f"{part.name} has no {number_format} path")
-    ridge = peak / part.memory.bytes_per_s  # [FLOP/B]
+    """Draw the rate that ``part`` can reach over arithmetic intensity, about its ridge, on the ceilings of a bound."""
+    ceilings = bound_ceilings(part, Deployment(), {number_format})
+    peak, read = ceilings.flop_per_s[number_format], ceilings.bytes_per_s
+    ridge = peak / read  # [FLOP/B]
     intensity = np.array([ridge / 1024, ridge, ridge * 16])
-    ax.loglog(intensity, np.minimum(peak, intensity * part.memory.bytes_per_s), label=part.name)
+    ax.loglog(intensity, np.minimum(peak, intensity * read), label=part.name)
     ax.set(title=f"{part.name}, {number_format}", xlabel="FLOP per byte", ylabel="FLOP per second")
     return ax
 
@@ -46,15 +47,22 @@ def plot_ledger(sizing: Sizing, *, ax: Axes) -> Axes:
     return ax
 
 
-def plot_times(estimate: Estimate, batch: np.ndarray, *, ax: Axes) -> Axes:
-    """Draw an estimate over batches: its bound, attainable where known, and hollow marks where it does not fit."""
+def plot_times(estimate: Estimate, batch: np.ndarray, *, ax: Axes, name: str = "") -> Axes:
+    """Draw an estimate over batches: its bound, attainable where known, and hollow marks where it does not fit.
+
+    ``name`` tells several estimates on one ``Axes`` apart in the legend.
+    """
     milliseconds = np.asarray(estimate.bound) * 1e3
     if np.shape(milliseconds) != np.shape(batch):
         raise CapacityError(f"batch has shape {np.shape(batch)}, the estimate {np.shape(milliseconds)}")
-    (line,) = ax.loglog(batch, milliseconds, label=f"{estimate.quantity} bound")
+    lead = f"{name}, " if name else ""
+    (line,) = ax.loglog(batch, milliseconds, label=f"{lead}bound")
     if estimate.attainable is not None:
-        ax.loglog(batch, np.asarray(estimate.attainable) * 1e3, linestyle=":", label=f"{estimate.quantity} attainable")
+        reached = np.asarray(estimate.attainable) * 1e3
+        ax.loglog(batch, reached, linestyle=":", color=line.get_color(), label=f"{lead}attainable")
     outside = ~np.asarray(estimate.fits)
-    ax.plot(batch[outside], milliseconds[outside], "o", mfc="none", color=line.get_color(), label="does not fit")
-    ax.set(xlabel="batch", ylabel="milliseconds")
+    if np.any(outside):
+        label = f"{lead}does not fit"
+        ax.plot(batch[outside], milliseconds[outside], "o", mfc="none", color=line.get_color(), label=label)
+    ax.set(xlabel="batch", ylabel=f"{estimate.quantity} [ms]")
     return ax

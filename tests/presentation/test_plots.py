@@ -45,6 +45,13 @@ def test_a_step_lies_on_or_below_the_roof(part, sizing, ax):
     assert y <= min(989.4e12, x * 3.35e12) * (1 + 1e-9)
 
 
+# A source saw an RTX 5090 multiply bf16 at 254 TFLOP/s, above the 209.5 of its datasheet.
+def test_the_roof_lies_above_the_rates_that_were_reached(ax):
+    plots.plot_roof(cap.load_hardware("nvidia-rtx-5090-32gb"), "bf16", ax=ax)
+
+    assert ax.lines[0].get_ydata()[-1] == 254e12
+
+
 def test_the_ledger_is_stacked_to_its_total_in_gib(sizing, ax):
     plots.plot_ledger(sizing, ax=ax)
 
@@ -58,6 +65,18 @@ def test_times_that_do_not_fit_are_hollow(part, ax):
 
     assert ax.lines[0].get_ydata() == pytest.approx(found.bound * 1e3)
     assert list(ax.lines[-1].get_xdata()) == [n for n, fits in zip(batch, found.fits, strict=True) if not fits]
+
+
+def test_times_of_several_contexts_are_told_apart(part, ax):
+    model, batch = cap.load_model("llama-3-8b"), np.array([1, 10])
+    for context in (2048, 8192):
+        found = cap.tpot(model, part, cap.Deployment(weights="bf16"), batch=batch, context_tokens=context)
+        plots.plot_times(found, batch, ax=ax, name=f"{context} tokens")
+
+    labels = [line.get_label() for line in ax.lines]
+    assert len(set(labels)) == len(labels)
+    assert {"2048 tokens, bound", "8192 tokens, bound"} <= set(labels)
+    assert ax.get_ylabel() == "TPOT [ms]"
 
 
 def test_a_format_without_a_path_and_a_wrong_shape_are_errors(part, ax):
