@@ -13,6 +13,7 @@ import pytest
 
 import capacity as cap
 from capacity.cli import COMMANDS, run
+from capacity.evaluate_world import launch_modes
 
 MODEL, PART = "llama-3.1-8b", "nvidia-h100-sxm5-80gb"
 ANSI = re.compile("\x1b\\[")
@@ -286,6 +287,13 @@ def test_control_meets_a_long_period_and_misses_a_short_one(capsys):
     assert long["judged"]["met"]
     assert not short["judged"]["met"]
     assert short["judged"]["late_s"] > 0.02
+
+
+def test_control_help_says_each_launch_mode_in_a_line_of_its_own():
+    lines = [line.split() for line in shell("control", "--help").stdout.splitlines()]
+
+    assert {line[0] for line in lines if line and line[0] in launch_modes()} == set(launch_modes())
+    assert "the verdict depends on it" in " ".join(word for line in lines for word in line)
 
 
 # What a reader does with the printed change: give its options to the same command.

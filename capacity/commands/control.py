@@ -48,7 +48,7 @@ def control(
         str | None, _cycle_option("--executed-actions", "N", "Actions played of each chunk.")
     ] = None,
     launch_mode: Annotated[
-        str, _cycle_option("--launch-mode", "NAME", "eager, compiled, graph (default) or tuned.")
+        str, _cycle_option("--launch-mode", "NAME", "eager, compiled, graph (default) or tuned: see above.")
     ] = "graph",
     percentile: Annotated[
         str | None, _cycle_option("--percentile", "P", "Share of decisions in time, in % (99).")
@@ -63,7 +63,16 @@ def control(
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Judge a control period: met or not, by what margin, what binds, and the cheapest change that would meet it."""
+    """Judge a control period: met or not, by what margin, what binds, and the cheapest change that would meet it.
+
+    The launch mode is how the model runs, and the verdict depends on it; take that of the software on the robot:
+
+    \b
+    eager     kernels launched one by one by Python
+    compiled  compiled kernels, launched one by one
+    graph     a captured graph of a general compiler
+    tuned     an engine written for this model family
+    """
     answer = study(
         load_world_model(model),
         load_hardware(part),

@@ -113,7 +113,9 @@ def control(
     executed_actions : int
         Actions played of each chunk; by default one if synchronous, all if chunked, half if asynchronous. [action]
     launch_mode : str or None
-        ``eager``, ``compiled``, ``graph``, ``tuned``; None judges the bound alone.
+        How the model runs, on which the verdict depends: ``eager``, kernels launched one by one by Python;
+        ``compiled``, compiled kernels launched one by one; ``graph``, a captured graph of a general compiler;
+        ``tuned``, an engine written for this model family. None judges the bound alone.
     percentile : float
         Share of decisions that must be in time. [%]
     p99_over_p50 : float
