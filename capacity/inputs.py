@@ -10,6 +10,7 @@ from capacity.errors import CapacityError
 from capacity.specs.base import LARGEST_COUNT
 
 ArrayLike = Any
+DEEPEST = 64  # dimensions that an array can have
 
 
 def whole(name: str, value: ArrayLike, *, least: int = 1) -> Any:
@@ -36,7 +37,7 @@ def _numbers(name: str, value: Any, least: int) -> Any:
     """An array of integers or floats; nothing else is turned into a number."""
     wrong = CapacityError(f"{name} must be a whole number or an array of them, got {shown(value)}")
     try:
-        array = np.asarray(value)
+        array = as_array(value)
     except (TypeError, ValueError, OverflowError):
         raise wrong from None
     if array.dtype.kind == "O" and all(type(item) is int for item in array.flat):  # beyond 64 bits, or asked for
@@ -46,6 +47,23 @@ def _numbers(name: str, value: Any, least: int) -> Any:
     if array.dtype.kind not in "iuf":
         raise wrong
     return array
+
+
+def as_array(value: Any) -> Any:
+    """``value`` as an array, or a TypeError where numpy would make numbers of truth values or of what a mask hides."""
+    if _is_no_number(value):
+        raise TypeError("truth values and masked entries are no numbers")
+    return np.asarray(value)
+
+
+def _is_no_number(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, bool | np.ma.MaskedArray) or getattr(value, "dtype", None) == np.bool_:
+        return True
+    if isinstance(value, np.ndarray) and value.dtype == np.object_:
+        value = value.tolist()
+    return isinstance(value, list | tuple) and (
+        depth > DEEPEST or any(_is_no_number(item, depth + 1) for item in value)
+    )
 
 
 def shown(value: Any) -> str:

@@ -22,6 +22,14 @@ def test_a_whole_scalar_is_a_python_int(given):
     assert type(found) is int
 
 
+def test_a_list_that_holds_itself_is_refused():
+    given = [1]
+    given.append(given)
+
+    with pytest.raises(CapacityError, match=r"^batch must be a whole number or an array of them"):
+        whole("batch", given)
+
+
 @pytest.mark.parametrize("given", [[1, 2], (1.0, 2.0), np.array([1, 2], np.uint16), np.array([1, 2], object)])
 def test_whole_sequences_are_int64(given):
     found = whole("batch", given)
@@ -34,7 +42,9 @@ def test_whole_sequences_are_int64(given):
     "given",
     [
         "four", None, True, b"3", object(), {1: 2}, np.datetime64("2026-01-01"),
-        ["1.0", "2"], ["1", "2"], [True, False], [1, None], [[1], [1, 2]], [],
+        ["1.0", "2"], ["1", "2"], [True, False], [1, True], (2.0, np.True_), [[1], [True]],
+        [1, np.array(True)], np.array([1, True], object), np.ma.array([1, 2], mask=[False, True]), [1, np.ma.masked],
+        [np.ma.array([1], mask=[True])], [1, None], [[1], [1, 2]], [],
         [10**5000], pytest.param(10**5000, id="digits"), [1, 10**30], 2**31 + 1, [1, 2**31 + 1], 0, -1, 1.5, [1, 1.5],
         float("nan"), float("inf"), [1, float("nan")], 1 + 0j, np.array([1 + 2j]),
     ],

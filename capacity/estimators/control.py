@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from capacity.errors import CapacityError
-from capacity.inputs import shown, whole
+from capacity.inputs import as_array, shown, whole
 
 ArrayLike = Any
 _WHOLE = 1e-9  # 73 ms of 20 ms steps is 3.65; 60 ms of 20 ms must stay 3, not 3.0000000000000004
@@ -85,9 +85,9 @@ def check_count(name: str, value: ArrayLike) -> Any:
 
 
 def _numbers(name: str, value: ArrayLike, wanted: str) -> Any:
-    """``value`` as an array of floats; text, truth values and complex numbers are no numbers here."""
+    """``value`` as an array of floats; text, truth values, masks and complex numbers are no numbers here."""
     try:
-        array = np.asarray(value)
+        array = as_array(value)
         if array.dtype.kind not in "iufO":
             raise TypeError
         return array.astype(float)

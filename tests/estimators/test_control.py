@@ -174,7 +174,9 @@ def test_nonsense_is_refused():
         j.percentile_latency_s(0.1, p99_over_p50=1.1, percentile=100)
     with pytest.raises(CapacityError, match="at least 1"):
         j.miss_rate(0.1, p99_over_p50=0.9, deadline_s=0.2)
-    for value in ("soon", "0.02", True, 10**400, 1 + 2j, [[1], [2, 3]]):
+    masked = np.ma.array([0.1, 0.2], mask=[False, True])
+    switches = (True, [0.1, True], np.array([0.1, True], object))
+    for value in ("soon", "0.02", *switches, masked, [0.1, np.ma.masked], 10**400, 1 + 2j, [[1], [2, 3]]):
         with pytest.raises(CapacityError, match="period_s must be"):
             c.check_time("period_s", value)
     with pytest.raises(CapacityError, match=r"one number, got an array of shape \(2,\)"):
