@@ -23,6 +23,11 @@ DATA_TYPES = {
 }
 _BY_ROW = {"4": "int4_row", "8": "int8"}
 LINEAR_PARTS = ("attention", "mlp", "experts")
+FP8_FORMATS = {"e4m3": "fp8_e4m3", "float8_e4m3fn": "fp8_e4m3", "e5m2": "fp8_e5m2", "float8_e5m2": "fp8_e5m2"}
+# How compressed-tensors lays values out: the last three give each value a byte, and are as small at 8 bits only.
+PACKED = ("pack-quantized", "nvfp4-pack-quantized")
+BYTE_EACH = ("int-quantized", "float-quantized", "naive-quantized")
+IN_DEPLOYMENT = "or leave out quantization_config, and give weights and overrides in the deployment"
 
 
 def checkpoint_of(
@@ -30,19 +35,21 @@ def checkpoint_of(
 ) -> tuple[Checkpoint | None, tuple[str, ...]]:
     """The checkpoint that a configuration describes, and notes; None where it says nothing of storage.
 
-    Embedding, head, router and norms stay in the plain data type, and so do those of ``modules`` that the
-    configuration leaves alone.
+    Embedding, router and norms stay in the plain data type, and so do those of ``modules`` that the configuration
+    leaves alone; the head does unless the configuration takes it in.
 
     Raises
     ------
     SpecError
-        For an unknown data type or method, a method with parameters that no number format stands for, or a list of
-        modules left alone that is not understood.
+        For an unknown data type or method, a method with parameters that no number format stands for, a list of
+        modules left alone that is not understood, or a head or router of which it is not clear how it is stored.
     """
     plain = _data_type(config, where)
-    quantization = config.get("quantization_config")
-    if quantization is None:
-        quantization = config.get("compression_config")
+    _require_dense(config, where)
+    quantization, older = config.get("quantization_config"), config.get("compression_config")
+    if quantization is not None and older is not None and quantization != older:
+        raise SpecError(f"{where}: quantization_config and compression_config name one fact and disagree")
+    quantization = older if quantization is None else quantization
     if quantization is None:
         if plain is None:
             return None, ()
@@ -66,6 +73,28 @@ def _data_type(config: Mapping[str, Any], where: str) -> str | None:
     return DATA_TYPES[short]
 
 
+def _require_dense(table: Mapping[str, Any], where: str) -> None:
+    """Refuse a file that leaves out zeros; one with zeros that are all stored is as large as any other."""
+    sparsity = table.get("sparsity_config")
+    if not isinstance(sparsity, Mapping | None):
+        raise SpecError(f"{where}: sparsity_config must be an object, got a {kind_of(sparsity)}")
+    _only(sparsity or {}, "format", ("dense",), f"{where}: sparsity_config")
+
+
+def _only(table: Mapping[str, Any], key: str, allowed: Sequence[str], where: str) -> None:
+    """Refuse a value of ``key`` that is none of ``allowed``; absent and null stand for the default of its writer."""
+    value = table.get(key)
+    if value is not None and value not in allowed:
+        raise SpecError(f"{where}: {key} {value!r:.40} is not supported; supported: {', '.join(allowed)}")
+
+
+def _flag(table: Mapping[str, Any], key: str, where: str, default: bool = False) -> bool:
+    value = table.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise SpecError(f"{where}: {key} must be true or false, got {value!r:.40}")
+    return default if value is None else value
+
+
 def _quantized(
     table: Mapping[str, Any], plain: str, modules: Sequence[LayerModule], where: str
 ) -> tuple[Checkpoint, tuple[str, ...]]:
@@ -84,17 +113,37 @@ def _quantized(
     }
     if not isinstance(method, str) or method not in readers:
         raise SpecError(f"{where}: {unknown_name('quant_method', str(method), readers)}")
+    _require_dense(table, where)
     parts = readers[method](table, where)
+    if method == "compressed-tensors":  # whose targets are every linear layer, not those of the decoder alone
+        parts |= dict.fromkeys(sorted({"lm_head", "router"} & {module.part for module in modules}), parts["attention"])
     overrides: list[StoredOverride] = []
     for part, layers in plain_layers(table, modules, where).items():
         if layers == {module.layer for module in modules if module.part == part}:
             parts.pop(part, None)
         elif part in parts:
             overrides += [StoredOverride(part=part, first=a, stop=b, format=plain) for a, b in _runs(layers)]
+    _require_clear(parts, modules, where)
     stored = [f"{part} {name}" for part, name in parts.items()]
     stored += [f"{one.part} of layers {one.first} to {one.stop - 1} {plain}" for one in overrides]
     note = f"{method}: {', '.join([*stored, f'the rest {plain}'])}"
     return Checkpoint(default=plain, parts=parts, overrides=tuple(overrides), evidence="published"), (note,)
+
+
+def _require_clear(parts: Mapping[str, str], modules: Sequence[LayerModule], where: str) -> None:
+    """Refuse a head or router that is quantised, where writers differ in what they then store."""
+    head = next((module for module in modules if module.part == "lm_head"), None)
+    if "lm_head" in parts and (head is None or head.tied):
+        said = "a model whose head is not known here" if head is None else "a head that is tied to the embedding"
+        raise SpecError(
+            f"{where}: lm_head is quantised, which is not supported for {said}; leave it out, {IN_DEPLOYMENT}"
+        )
+    if "router" in parts:
+        router = next(module for module in modules if module.part == "router")
+        raise SpecError(
+            f"{where}: {router.name} is not left alone, but is a Linear in some versions of its library only; "
+            f"name all routers in ignore, {IN_DEPLOYMENT}"
+        )
 
 
 def _runs(layers: Iterable[int]) -> list[tuple[int, int]]:
@@ -126,10 +175,14 @@ def _linear(name: str, where: str) -> dict[str, str]:
 
 def _fp8(table: Mapping[str, Any], where: str) -> dict[str, str]:
     block = table.get("weight_block_size")
+    _only(table, "fmt", tuple(FP8_FORMATS), where)
+    name = FP8_FORMATS[table.get("fmt") or "e4m3"]
     if block is None:
-        return _linear("fp8_e5m2" if table.get("fmt") == "e5m2" else "fp8_e4m3", where)
+        return _linear(name, where)
     if block != [128, 128]:
         raise SpecError(f"{where}: weight_block_size {block!r:.40} is not supported; supported: [128, 128] or none")
+    if name != "fp8_e4m3":
+        raise SpecError(f"{where}: fmt {table['fmt']!r} with weight_block_size is not supported; supported: e4m3")
     return _linear("fp8_block128", where)
 
 
@@ -153,14 +206,20 @@ def _grouped(table: Mapping[str, Any], where: str) -> dict[str, str]:
     name = _BY_ROW.get(str(bits), "") if group == -1 else f"int{bits}_g{group}"
     if name not in number_formats():
         raise SpecError(f"{where}: {bits!r:.10} bits with group_size {group!r:.10} is not a known number format")
-    return _linear(name, where)
+    return _linear(name, where) | ({"lm_head": name} if _flag(table, "lm_head", where) else {})
 
 
 def _bitsandbytes(table: Mapping[str, Any], where: str) -> dict[str, str]:
-    if table.get("load_in_8bit"):
+    eight, four = (_flag(table, f"load_in_{bits}bit", where) for bits in (8, 4))
+    if eight and four:
+        raise SpecError(f"{where}: load_in_4bit and load_in_8bit are both true; allowed is one of them")
+    for key in ("bnb_4bit_use_double_quant",) if four else ("llm_int8_has_fp16_weight",):
+        if _flag(table, key, where):
+            raise SpecError(f"{where}: {key} true is not supported; supported: false, {IN_DEPLOYMENT}")
+    if eight:
         return _linear("int8", where)
     kind = table.get("bnb_4bit_quant_type", "fp4")
-    if not table.get("load_in_4bit") or kind != "nf4":
+    if not four or kind != "nf4":
         raise SpecError(
             f"{where}: bitsandbytes is supported as load_in_8bit, or load_in_4bit with nf4, got {kind!r:.20}"
         )
@@ -171,37 +230,52 @@ def _compressed_tensors(table: Mapping[str, Any], where: str) -> dict[str, str]:
     groups = table.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
         raise SpecError(f"{where}: config_groups must be an object with at least one group")
-    names = {_compressed_group(group, f"{where}: config_groups.{key}") for key, group in groups.items()}
+    shared = table.get("format")
+    names = {_compressed_group(group, shared, f"{where}: config_groups.{key}") for key, group in groups.items()}
     if len(names) != 1:
         raise SpecError(f"{where}: groups of different formats are not supported: {', '.join(sorted(names))}")
     return _linear(names.pop(), where)
 
 
-def _compressed_group(group: Any, where: str) -> str:
+def _compressed_group(group: Any, shared_format: Any, where: str) -> str:
     weights = group.get("weights") if isinstance(group, Mapping) else None
     if not isinstance(weights, Mapping):
         raise SpecError(f"{where}: weights must be an object")
     bits, kind, size = weights.get("num_bits"), weights.get("type"), weights.get("group_size")
     strategy = weights.get("strategy")
+    laid = {"format": group.get("format") or shared_format}
+    _only(laid, "format", PACKED + (BYTE_EACH if bits == 8 else ()), f"{where}: weights of {bits!r:.10} bits")
     if kind == "float":
-        known: dict[Any, str] = {(8, "tensor"): "fp8_e4m3", (8, "channel"): "fp8_row", (8, "block"): "fp8_block128"}
-        known |= {(4, "tensor_group"): "nvfp4"}
-        if (bits, strategy) in known:
-            return known[bits, strategy]
+        _require_group(weights, where)
+        known = {"8 tensor": "fp8_e4m3", "8 channel": "fp8_row", "8 block": "fp8_block128", "4 tensor_group": "nvfp4"}
+        if f"{bits} {strategy}" in known:
+            return known[f"{bits} {strategy}"]
     elif kind == "int" and strategy in ("channel", None) and size is None and str(bits) in _BY_ROW:
         return _BY_ROW[str(bits)]
     elif kind == "int" and size is not None:
         plain = f"int{bits}_g{size}"
         symmetric = f"{plain}_symmetric"
-        return symmetric if weights.get("symmetric", True) and symmetric in number_formats() else plain
+        return symmetric if _flag(weights, "symmetric", where, True) and symmetric in number_formats() else plain
     raise SpecError(
         f"{where}: weights of {bits!r:.10} bits, type {kind!r:.20}, strategy {strategy!r:.20} are not supported"
     )
 
 
+def _require_group(weights: Mapping[str, Any], where: str) -> None:
+    """Refuse blocks and groups of floats that share a scale and are not those of the formats known here."""
+    size, block = weights.get("group_size"), weights.get("block_structure")
+    if weights.get("strategy") == "block" and block not in ([128, 128], "128x128"):
+        raise SpecError(f"{where}: block_structure {block!r:.40} is not supported; supported: [128, 128]")
+    if weights.get("strategy") == "tensor_group" and size != 16:
+        raise SpecError(f"{where}: tensor_group with group_size {size!r:.40} is not supported; supported: 16")
+
+
 def _modelopt(table: Mapping[str, Any], where: str) -> dict[str, str]:
     names = {"FP8": "fp8_e4m3", "NVFP4": "nvfp4"}
     algorithm = table.get("quant_algo")
-    if algorithm not in names:
+    if not isinstance(algorithm, str) or algorithm not in names:
         raise SpecError(f"{where}: {unknown_name('quant_algo', str(algorithm), names)}")
+    size = table.get("group_size")
+    if algorithm == "NVFP4" and size not in (None, 16):
+        raise SpecError(f"{where}: NVFP4 with group_size {size!r:.40} is not supported; supported: 16")
     return _linear(names[algorithm], where)

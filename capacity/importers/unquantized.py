@@ -36,6 +36,8 @@ def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where
     known = _Modules(modules)
     for place, entry in dict.fromkeys(_left_alone(table, where)):
         named = known.named(entry, place)
+        if not named and "lm_head" in entry:  # under another root, as language_model.lm_head
+            named = {module for module in modules if module.part == "lm_head"}
         if not named and not _never_quantized(entry, known.last_layer):
             raise SpecError(f"{place} names {entry!r:.120}, which is no module known here{_such_as(modules)}")
         alone |= named
@@ -65,10 +67,13 @@ def _targets(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
         blocks = [name for block in blocks for name in block]
     yield from ((place, entry) for entry in _strings(blocks, place))
     groups = table.get("config_groups")
+    given: list[tuple[str, str]] = []
     for key, group in groups.items() if isinstance(groups, Mapping) else ():
         place = f"{where}: config_groups.{key}.targets"
-        given = _strings(group.get("targets") if isinstance(group, Mapping) else None, place)
-        yield from ((place, entry) for entry in given if entry != "Linear")
+        entries = _strings(group.get("targets") if isinstance(group, Mapping) else None, place)
+        given += [(place, entry) for entry in entries or ["Linear"]]
+    if all(entry != "Linear" for _, entry in given):
+        yield from given
 
 
 def _strings(value: Any, where: str) -> list[str]:

@@ -50,6 +50,7 @@ def compressed(**weights):
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
         (compressed(num_bits=8, type="float", strategy="channel"), "fp8_row"),
         (compressed(num_bits=8, type="float", strategy="tensor"), "fp8_e4m3"),
+        (compressed(num_bits=8, type="float", strategy="block", block_structure=[128, 128]), "fp8_block128"),
         (compressed(num_bits=8, type="int", strategy="channel", symmetric=True), "int8"),
         (compressed(num_bits=4, type="int", strategy="group", group_size=128, symmetric=True), "int4_g128_symmetric"),
         (compressed(num_bits=4, type="int", strategy="group", group_size=128, symmetric=False), "int4_g128"),
@@ -98,6 +99,84 @@ def test_mxfp4_is_for_experts_alone():
 def test_an_unknown_method_or_shape_is_refused(table, sentence):
     with pytest.raises(SpecError, match=sentence):
         checkpoint(table)
+
+
+PACK = compressed(num_bits=4, type="int", strategy="group", group_size=128, symmetric=True)
+NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+INT8 = compressed(num_bits=8, type="int", strategy="channel", symmetric=True)
+
+
+# Keys and values of the formats' own configurations: CompressionFormat, SparsityCompressionConfig and QuantizationArgs
+# of compressed-tensors 0.12, BitsAndBytesConfig and FineGrainedFP8Config of transformers 4.57.1.
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (
+            PACK | {"sparsity_config": {"format": "sparse-24-bitmask"}},
+            "format 'sparse-24-bitmask' is not supp.*: dense",
+        ),
+        (PACK | {"sparsity_config": {"format": "sparse-bitmask"}}, "sparsity_config: format 'sparse-bitmask'"),
+        (PACK | {"sparsity_config": 24}, "sparsity_config must be an object, got a number"),
+        (PACK | {"format": "marlin-24"}, "format 'marlin-24' is not supported; supported: pack-quantized, nvfp4-pack"),
+        (PACK | {"format": "int-quantized"}, "weights of 4 bits: format 'int-quantized' is not supported"),
+        (INT8 | {"format": "dense"}, "weights of 8 bits: format 'dense' is not supported"),
+        (
+            NF4 | {"bnb_4bit_use_double_quant": True},
+            "bnb_4bit_use_double_quant true is not supported; supported: false",
+        ),
+        (NF4 | {"bnb_4bit_use_double_quant": "true"}, "bnb_4bit_use_double_quant must be true or false, got 'true'"),
+        (NF4 | {"load_in_4bit": "true"}, "load_in_4bit must be true or false, got 'true'"),
+        ({"load_in_8bit": "false"}, "load_in_8bit must be true or false, got 'false'"),
+        (NF4 | {"load_in_8bit": True}, "load_in_4bit and load_in_8bit are both true; allowed is one"),
+        ({"load_in_8bit": True, "llm_int8_has_fp16_weight": True}, "llm_int8_has_fp16_weight true is not supported"),
+        ({"quant_method": "fp8", "fmt": "e3m4"}, "fmt 'e3m4' is not supported; supported: e4m3"),
+        ({"quant_method": "fp8", "fmt": ["e4m3"]}, r"fmt \['e4m3'\] is not supported"),
+        ({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [128, 128]}, "'e5m2' with weight_block_size"),
+        (
+            compressed(num_bits=8, type="float", strategy="block", block_structure=[64, 128]),
+            r"block_structure \[64, 128\] is not supported; supported: \[128, 128\]",
+        ),
+        (compressed(num_bits=8, type="float", strategy="block"), "block_structure None is not supported"),
+        (
+            compressed(num_bits=4, type="float", strategy="tensor_group", group_size=32),
+            "tensor_group with group_size 32 is not supported; supported: 16",
+        ),
+        ({"quant_algo": "NVFP4", "group_size": 32}, "NVFP4 with group_size 32 is not supported; supported: 16"),
+        (compressed(num_bits=[8], type="float", strategy="tensor"), r"weights of \[8\] bits, type 'float'"),
+        (compressed(num_bits=8, type="float", strategy=["tensor"]), "strategy .'tensor'. are not supported"),
+        ({"quant_method": "modelopt", "quant_algo": ["FP8"]}, "unknown quant_algo"),
+        (
+            compressed(num_bits=4, type="int", strategy="group", group_size=128, symmetric="false"),
+            "symmetric must be true or false, got 'false'",
+        ),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True}, "a model whose head is not known"),
+    ],
+)
+def test_a_key_that_changes_what_is_stored_is_not_read_past(table, sentence):
+    with pytest.raises(SpecError, match=sentence):
+        checkpoint(table)
+
+
+def test_values_that_store_every_number_change_nothing():
+    said = {"sparsity_config": {"format": "dense", "sparsity_structure": "unstructured"}, "format": "pack-quantized"}
+
+    assert checkpoint(PACK | said) == checkpoint(PACK)
+    assert checkpoint(INT8 | {"format": "int-quantized"}) == checkpoint(INT8)
+    assert checkpoint(NF4 | {"bnb_4bit_use_double_quant": False, "load_in_8bit": False}) == checkpoint(NF4)
+    assert checkpoint({"quant_method": "fp8", "fmt": "float8_e4m3fn"}) == checkpoint({"quant_method": "fp8"})
+
+
+def test_the_two_names_of_one_table_must_agree():
+    both = {"torch_dtype": "bfloat16", "quantization_config": PACK, "compression_config": PACK}
+
+    assert checkpoint_of(both, "config.json")[0] == checkpoint(PACK)
+    with pytest.raises(SpecError, match="quantization_config and compression_config name one fact and disagree"):
+        checkpoint_of(both | {"compression_config": INT8}, "config.json")
+    for key in ("quantization_config", "compression_config"):
+        with pytest.raises(SpecError, match="sparse-24-bitmask"):
+            checkpoint_of({key: {"sparsity_config": {"format": "sparse-24-bitmask"}, **PACK}}, "config.json")
+    with pytest.raises(SpecError, match="sparse-bitmask"):
+        checkpoint_of({"torch_dtype": "bfloat16", "sparsity_config": {"format": "sparse-bitmask"}}, "config.json")
 
 
 def test_a_bare_data_type_is_an_assumed_checkpoint_with_a_note():

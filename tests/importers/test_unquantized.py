@@ -90,7 +90,7 @@ def test_an_expression_leaves_alone_what_it_finds():
     found = stored(KIMI, PACKED | {"ignore": [entry for entry in KIMI_IGNORE if "shared" not in entry]})
 
     assert dict(found.parts) == {"experts": "int4_g32_symmetric"}
-    assert stored(KIMI, PACKED | {"ignore": ["re:.*mlp.*"]}).parts.keys() == {"attention"}
+    assert stored(KIMI, PACKED | {"ignore": ["lm_head", "re:.*mlp.*"]}).parts.keys() == {"attention"}
 
 
 # github MiniMaxAI MiniMax-M2 config.json, as a public GitHub file quotes it (text-index id 61561352996)
@@ -140,8 +140,54 @@ def test_lists_of_gptq_say_what_is_quantised_or_what_is_not():
 
 def test_targets_of_compressed_tensors_say_what_is_quantised():
     group = {"weights": WEIGHTS, "targets": [r"re:.*experts\..*"]}
+    found = stored(MIXTRAL, PACKED | {"config_groups": {"group_0": group}})
+    group["targets"].append("Linear")
+    every = stored(MIXTRAL, PACKED | {"config_groups": {"group_0": group}, "ignore": ["re:.*gate$"]})
 
-    assert "attention" not in stored(MIXTRAL, PACKED | {"config_groups": {"group_0": group}}).parts
+    assert found.parts.keys() == {"mlp", "experts"}
+    assert every.parts.keys() == {"attention", "mlp", "experts", "lm_head"}
+
+
+# The tensors of a head of 128,256 x 16,384: those of GPTQ are qweight and qzeros, eight values in each 32 bits, and
+# scales of 16 bits for each 128 inputs; those of compressed-tensors weight_packed and weight_scale, for each 32 here.
+def test_a_head_that_is_quantised_has_the_bytes_of_its_tensors():
+    plain = 2 * 128_256 * 16_384
+    grouped = 4 * (16_384 // 8) * 128_256 + 2 * 128 * 128_256 + 4 * 128 * (128_256 // 8)
+    packed = 4 * 128_256 * (16_384 // 8) + 2 * 128_256 * (16_384 // 32)
+    group = {"weights": WEIGHTS, "targets": ["Linear"]}
+    linear = PACKED | {"config_groups": {"group_0": group}}
+
+    kept = weight_bytes(LLAMA_405B, GPTQ | {"lm_head": False})
+    assert kept - weight_bytes(LLAMA_405B, GPTQ | {"lm_head": True}) == plain - grouped
+    assert weight_bytes(LLAMA_405B, GPTQ | {"lm_head": True, "dynamic": {"-:lm_head": {}}}) == kept
+    for alone in ("lm_head", "re:.*lm_head", "language_model.lm_head"):
+        kept = weight_bytes(LLAMA_405B, linear | {"ignore": [alone]})
+        assert kept - weight_bytes(LLAMA_405B, linear | {"ignore": []}) == plain - packed
+
+
+def test_a_head_that_is_tied_and_quantised_is_refused():
+    tied = LLAMA_405B | {"tie_word_embeddings": True}
+
+    for table in (GPTQ | {"lm_head": True}, PACKED):
+        with pytest.raises(SpecError, match="lm_head is quantised, which is not supported for a head that is tied"):
+            stored(tied, table)
+    assert "lm_head" not in stored(tied, PACKED | {"ignore": ["lm_head"]}).parts
+    with pytest.raises(SpecError, match="lm_head must be true or false, got 'yes'"):
+        stored(LLAMA_405B, GPTQ | {"lm_head": "yes"})
+
+
+# MixtralSparseMoeBlock.gate is nn.Linear in transformers 4.57.1, and MixtralTopKRouter without one in 5.0.0; the router
+# of DeepSeek-V3 is a parameter in both.
+def test_a_router_that_may_be_a_linear_layer_must_be_left_alone_by_name():
+    for ignore in (["lm_head"], ["lm_head", "model.layers.0.block_sparse_moe.gate"]):
+        with pytest.raises(
+            SpecError, match=r"block_sparse_moe\.gate is not left alone, but is a Linear in some versions"
+        ):
+            stored(MIXTRAL, PACKED | {"ignore": ignore})
+
+    found = stored(MIXTRAL, PACKED | {"ignore": ["lm_head", r"re:.*block_sparse_moe\.gate$"]})
+    assert found.parts.keys() == stored(DEEPSEEK, PACKED | {"ignore": ["lm_head"]}).parts.keys()
+    assert found.format_of("router") == found.format_of("lm_head") == "bf16"
 
 
 @pytest.mark.parametrize(

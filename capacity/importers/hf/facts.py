@@ -101,7 +101,8 @@ class EmbeddingFacts(Spec):
 class ModuleNames(Spec):
     """Names of a layer's matrices in the files of a checkpoint; ``{expert}`` stands for the number of an expert.
 
-    ``whole_query`` takes the place of the first two of ``attention`` in latent attention without a query rank.
+    ``whole_query`` takes the place of the first two of ``attention`` in latent attention without a query rank;
+    ``router`` is named where a version of the library makes it a linear layer.
     """
 
     layers: str = "model.layers"
@@ -114,6 +115,8 @@ class ModuleNames(Spec):
         "mlp.experts.{expert}.down_proj",
     )
     shared: Keys = ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj")
+    router: str = ""
+    head: str = "lm_head"
 
 
 class TypeFacts(Spec):

@@ -11,21 +11,27 @@ from capacity.specs.model import Attention, Dense, Experts, LatentAttention, Lay
 
 @dataclass(frozen=True, slots=True)
 class LayerModule:
-    """One matrix of one layer: the part it belongs to and its dotted name."""
+    """One matrix of one layer: the part it belongs to and its dotted name. The head counts as one of layer 0."""
 
     part: str
     layer: int
     name: str
+    tied: bool = False
 
 
 def layer_modules(stage: Stage, names: ModuleNames) -> tuple[LayerModule, ...]:
-    """The matrices of attention, feed-forward and experts; the first two experts of a layer stand for all of it."""
-    return tuple(
+    """The matrices of attention, feed-forward, experts and head, and routers that a method for linear layers may reach.
+
+    The first two experts of a layer stand for all of it.
+    """
+    inside = tuple(
         LayerModule(part, layer, f"{names.layers}.{layer}.{name}")
         for group in stage.layers
         for layer in group.indices
         for part, name in _of_layer(group, names)
     )
+    heads = [LayerModule("lm_head", 0, names.head, tensor.tied) for tensor in stage.after if tensor.name == "lm_head"]
+    return (*inside, *heads)
 
 
 def _of_layer(group: LayerGroup, names: ModuleNames) -> Iterator[tuple[str, str]]:
@@ -38,6 +44,8 @@ def _of_layer(group: LayerGroup, names: ModuleNames) -> Iterator[tuple[str, str]
         yield from (("experts", name.format(expert=number)) for number in several for name in names.experts)
         if group.feed_forward.shared_intermediate_size:
             yield from (("experts", name) for name in names.shared)
+        if names.router:
+            yield "router", names.router
 
 
 def _attention(mixer: Attention | LatentAttention, names: ModuleNames) -> tuple[str, ...]:
