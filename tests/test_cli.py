@@ -328,7 +328,24 @@ def test_control_has_no_hidden_zero(capsys, missing):
     del given[place : place + 2]
 
     assert run(["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *given]) == 2
-    assert missing in capsys.readouterr().err
+    assert f"--{missing} is missing" in capsys.readouterr().err
+
+
+def test_control_names_all_missing_options_at_once_and_in_its_usage(capsys):
+    assert run(["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", "--sensing", "0"]) == 2
+    assert "--period, --preprocessing, --network are missing" in capsys.readouterr().err
+    usage = " ".join(shell("control", "--help").stdout.split("Judge")[0].split())
+    assert "--period TIME --sensing TIME --preprocessing TIME --network TIME [OPTIONS]" in usage
+
+
+@pytest.mark.parametrize(
+    ("rate", "period"), [("10Hz", "the period, 100 ms"), ("0.5 hz", "2000 ms"), ("1 kHz", "1 ms"), ("0Hz", "a period")]
+)
+def test_a_period_given_as_a_rate_is_answered_with_the_time(capsys, rate, period):
+    assert run(["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *CYCLE, "--period", rate]) == 2
+    said = capsys.readouterr().err
+    assert f"--period: {rate} is a rate" in said
+    assert period in said
 
 
 @pytest.mark.parametrize("arguments", [["everything"], ["decode", "--device", "abacus"]])
@@ -369,3 +386,20 @@ CONTROL = ["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *CYCLE]
 def test_the_option_that_is_wrong_is_named(capsys, arguments, sentence):
     assert run(arguments) == 2
     assert sentence in capsys.readouterr().err
+
+
+# 70.55e9 parameters of 2 bytes and 64 sequences of 2304 tokens of 327,680 bytes are 189.4 GB; two H100 give at most
+# 0.9 x 2 x 85.5 = 153.9 GB to an engine, four 307.9 GB, and shared layers are divided by powers of two.
+def test_what_does_not_fit_says_on_how_many_devices_it_does(capsys):
+    found = printed_json(capsys, "size", "llama-3.3-70b", PART, "--concurrency", "64", code=1)
+
+    assert found["verdict"].endswith("missing on each device; fits on 4 (--tensor-parallel 4)")
+    assert found["devices"] == 1
+    asked = ("size", "llama-3.3-70b", PART, "--concurrency", "64", "--tensor-parallel", "4")
+    assert printed_json(capsys, *asked)["fits"]
+
+
+def test_a_case_that_no_number_of_devices_holds_promises_none(capsys):
+    found = printed_json(capsys, "size", "llama-3.3-70b", PART, "--concurrency", "100000", code=1)
+
+    assert "fits on" not in found["verdict"]

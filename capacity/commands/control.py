@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -19,28 +20,36 @@ from capacity.commands.options import (
     whole_option,
 )
 from capacity.commands.output import as_json, write_json
+from capacity.errors import CapacityError
 from capacity.studies.control import control as study
+from capacity.studies.control_plan import refuse_missing
 
 app = typer.Typer(add_completion=False)
-_CYCLE = "Control cycle"
+_TIMES, _CYCLE = "Times, all required", "Control cycle"
+_RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(k?)hz\s*", re.IGNORECASE)
 
 
-def _cycle_option(name: str, metavar: str, about: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=about, rich_help_panel=_CYCLE, show_default=False)
+def _cycle_option(name: str, metavar: str, about: str, panel: str = _CYCLE) -> Any:
+    return typer.Option(name, metavar=metavar, help=about, rich_help_panel=panel, show_default=False)
 
 
-@app.command(no_args_is_help=True)
+def _time_option(name: str, about: str) -> Any:
+    return _cycle_option(name, "TIME", about, _TIMES)
+
+
+# The times are required but None by default: all that are missing are then named in one sentence.
+@app.command(
+    no_args_is_help=True, options_metavar="--period TIME --sensing TIME --preprocessing TIME --network TIME [OPTIONS]"
+)
 @takes_bundles
 def control(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A shipped world model or a file.", show_default=False)],
     part: Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)],
-    deploy: DeploymentOptions,
-    period: Annotated[str | None, _cycle_option("--period", "TIME", 'Between two actions, "50 ms"; required.')] = None,
-    sensing: Annotated[str | None, _cycle_option("--sensing", "TIME", "Camera to memory; required, may be 0.")] = None,
-    preprocessing: Annotated[
-        str | None, _cycle_option("--preprocessing", "TIME", "Before the model; required, may be 0.")
-    ] = None,
-    network: Annotated[str | None, _cycle_option("--network", "TIME", "Both ways; required, may be 0.")] = None,
+    *,
+    period: Annotated[str | None, _time_option("--period", 'Between two actions at the robot, as in "50 ms".')] = None,
+    sensing: Annotated[str | None, _time_option("--sensing", "Camera to memory, or 0.")] = None,
+    preprocessing: Annotated[str | None, _time_option("--preprocessing", "Before the model, or 0.")] = None,
+    network: Annotated[str | None, _time_option("--network", "Both ways, or 0.")] = None,
     schedule: Annotated[
         str | None, _cycle_option("--schedule", "NAME", "synchronous, chunked or asynchronous.")
     ] = None,
@@ -60,6 +69,7 @@ def control(
     power_mode: Annotated[str | None, _cycle_option("--power-mode", "NAME", "A power mode of the part.")] = None,
     robots: Annotated[str | None, _cycle_option("--robots", "N", "Decided for in one batch (1).")] = None,
     other_part: Annotated[list[str] | None, _cycle_option("--other-part", "PART", "A part to try; repeats.")] = None,
+    deploy: DeploymentOptions,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -73,11 +83,13 @@ def control(
     graph     a captured graph of a general compiler
     tuned     an engine written for this model family
     """
+    times = {"period": period, "sensing": sensing, "preprocessing": preprocessing, "network": network}
+    refuse_missing({f"--{name}": text for name, text in times.items()})
     answer = study(
         load_world_model(model),
         load_hardware(part),
         deploy.build(),
-        period_s=seconds_option("period", period),
+        period_s=_period_s(period),
         sensing_s=seconds_option("sensing", sensing),
         preprocessing_s=seconds_option("preprocessing", preprocessing),
         network_s=seconds_option("network", network),
@@ -101,3 +113,12 @@ def control(
         show_result(answer)
     if not answer.met:
         raise typer.Exit(1)
+
+
+def _period_s(text: str | None) -> float | None:
+    """The period that an option was given; a rate is refused, for of the rates of a robot "Hz" names none. [s]"""
+    if text is None or (rate := _RATE.fullmatch(text)) is None:
+        return seconds_option("period", text)
+    per_s = float(rate[1]) * (1000 if rate[2] else 1)
+    advice = f"give the period, {1000 / per_s:g} ms" if per_s else "give a period"
+    raise CapacityError(f"--period: {text.strip()[:40]} is a rate; {advice}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -198,6 +198,19 @@ def _change_text(change: Change) -> str:
     return f"{change.told}: {effect} {format_seconds(abs(change.saved_s))}, {verdict}"
 
 
+def refuse_missing(times: Mapping[str, object]) -> None:
+    """Nothing, unless a required time is None.
+
+    Raises
+    ------
+    CapacityError
+        Naming all times that are missing.
+    """
+    if missing := [name for name, given in times.items() if given is None]:
+        are = "is" if len(missing) == 1 else "are"
+        raise CapacityError(f"{', '.join(missing)} {are} missing; say each time, with 0 for a step that takes none")
+
+
 def check_timing(timing: Timing) -> Timing:
     """The same timing as plain numbers, or an error that names the first thing wrong with it.
 
@@ -207,6 +220,8 @@ def check_timing(timing: Timing) -> Timing:
         For a missing, negative or unknown value, more actions executed than made, or more than one where each
         action is decided anew.
     """
+    required = ("period_s", "sensing_s", "preprocessing_s", "network_s")
+    refuse_missing({name: getattr(timing, name) for name in required})
     checked = replace(
         timing,
         period_s=cycle.one_time("period_s", timing.period_s),

@@ -291,6 +291,11 @@ def test_a_missing_time_is_refused_by_name(missing):
         plan(**{missing: None})
 
 
+def test_all_missing_times_are_named_at_once():
+    with pytest.raises(CapacityError, match=r"^period_s, sensing_s, preprocessing_s, network_s are missing; "):
+        control(load_world_model("pi0"), load_hardware(RTX_4090))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
