@@ -155,7 +155,7 @@ class ControlPlan(Result):
             ("binds", self.binds),
             *self.decision.table(),
             ("latency", f"{format_seconds(judged.latency_s)}, p{timing.percentile:g} {format_seconds(judged.late_s)}"),
-            ("miss rate", f"{judged.miss_rate:.3%} of decisions"),
+            ("miss rate", f"{_percent(judged.miss_rate)} of decisions"),
             ("replan rate", f"{self.replan_per_s:,.2f} decisions a second"),
             ("action throughput", f"{self.action_throughput_per_s:,.2f} actions made a second"),
             ("control rate", f"{self.control_per_s:,.2f} actions applied a second"),
@@ -190,6 +190,11 @@ class ControlPlan(Result):
         if self.met:
             return "none needed"
         return self.cheapest.told if self.cheapest else "none of those asked about"
+
+
+def _percent(share: float) -> str:
+    """A share in whole percents: what stands on an estimate and an assumed jitter has no more digits."""
+    return "under 1%" if share < 0.01 else "over 99%" if share > 0.99 else f"{share:.0%}"
 
 
 def _change_text(change: Change) -> str:

@@ -257,6 +257,17 @@ def test_a_plan_prints_and_becomes_json():
     assert json.loads(json.dumps(found.to_dict()))["judged"]["met"] is True
 
 
+# Where the limit is the median, half of the decisions are late, whatever the jitter.
+def test_a_miss_rate_is_printed_in_whole_percents_and_open_at_both_ends():
+    def printed(period_s):
+        return dict(plan("openvla-7b", p99_over_p50=1.2, period_s=period_s).table())["miss rate"]
+
+    median = plan("openvla-7b").decision.best_s
+    assert printed(median) == "50% of decisions"
+    assert printed(2 * median) == "under 1% of decisions"
+    assert printed(median / 2) == "over 99% of decisions"
+
+
 def verdict(found):
     return dict(found.table())["verdict"]
 
