@@ -77,7 +77,7 @@ def test_mixtral_in_bf16_does_not_fit_one_h100_and_the_missing_memory_is_said(ca
     printed = capsys.readouterr().out
 
     assert code == 1
-    assert re.match(r"does not fit: [0-9.]+ GiB missing on each device\n", printed)
+    assert re.match(r"does not fit: [0-9.]+ GiB missing on each device; fits on 2 \(--tensor-parallel 2\)\n", printed)
     assert "weights alone need 86.99 GiB" in printed  # 46,702,792,704 parameters of 2 bytes
     assert "times that memory does not allow" in printed
 

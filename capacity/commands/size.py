@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,7 +12,8 @@ from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOpti
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.results import Sizing
-from capacity.studies.all_parts import PartTable, size_on_all_parts
+from capacity.specs.deployment import Deployment
+from capacity.studies.all_parts import PartRow, PartTable, size_on_all_parts, size_on_part
 from capacity.studies.sizing import size_at
 
 app = typer.Typer(add_completion=False)
@@ -53,7 +55,22 @@ def size(
 
 def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: DeploymentOptions) -> Sizing:
     workload, deployment = work.build(), deploy.build()
-    return size_at(load_model(model), load_hardware(part), deployment, work.at(workload), workload=workload)
+    case = load_model(model), load_hardware(part), deployment, work.at(workload)
+    sizing = size_at(*case, workload=workload)
+    if sizing.margin_bytes >= 0:
+        return sizing
+    return replace(
+        sizing, verdict=sizing.verdict + _way_out(size_on_part(*case, workload=workload), sizing, deployment)
+    )
+
+
+def _way_out(row: PartRow, sizing: Sizing, deploy: Deployment) -> str:
+    """On how many devices a case fits that does not fit as asked; empty where no number of them is known to do."""
+    if row.devices is None:
+        return ""
+    degree = row.devices * deploy.tensor_parallel // sizing.devices
+    assumed = "".join(f", assuming {line}" for line in row.assumed)
+    return f"; fits on {row.devices} (--tensor-parallel {degree}{assumed})"
 
 
 def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:

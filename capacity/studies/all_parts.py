@@ -77,7 +77,7 @@ def size_on_all_parts(
     """
     evaluate.check(model, deploy)
     evaluate.refuse_overflow(deploy, model, at.batch, max(at.memory_tokens, at.prompt_tokens, at.tpot_context_tokens))
-    rows = [_row(model, part, deploy, at, workload) for part in parts]
+    rows = [size_on_part(model, part, deploy, at, workload=workload) for part in parts]
     return PartTable(model.name, tuple(sorted(rows, key=_order)), unused(workload))
 
 
@@ -86,7 +86,8 @@ def _order(row: PartRow) -> tuple[Any, ...]:
     return (unanswered, not row.fits, bool(row.missed), row.devices or 0, row.tpot_bound_s or 0.0, row.part)
 
 
-def _row(model: ModelSpec, part: HardwareSpec, deploy: Deployment, at: At, workload: Workload) -> PartRow:
+def size_on_part(model: ModelSpec, part: HardwareSpec, deploy: Deployment, at: At, *, workload: Workload) -> PartRow:
+    """The fewest devices of one part on which the case fits, or why there is no answer."""
     reason, asked_fits = "no tensor parallelism within one link domain fits", None
     for degree in _degrees(part, deploy):
         try:
