@@ -141,7 +141,7 @@ def _require_clear(parts: Mapping[str, str], modules: Sequence[LayerModule], whe
     if "router" in parts:
         router = next(module for module in modules if module.part == "router")
         raise SpecError(
-            f"{where}: {router.name} is not left alone, but is a Linear in some versions of its library only; "
+            f"{where}: {router.name} is not left alone, and versions of its library differ in whether it is quantised; "
             f"name all routers in ignore, {IN_DEPLOYMENT}"
         )
 

@@ -107,7 +107,7 @@ INT8 = compressed(num_bits=8, type="int", strategy="channel", symmetric=True)
 
 
 # Keys and values of the formats' own configurations: CompressionFormat, SparsityCompressionConfig and QuantizationArgs
-# of compressed-tensors 0.12, BitsAndBytesConfig and FineGrainedFP8Config of transformers 4.57.1.
+# of compressed-tensors 0.12.2, BitsAndBytesConfig of transformers 4.57.1, and fmt of DeepSeek-V3.
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
