@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
-from math import ceil, inf
+from math import ceil
 from numbers import Real
 
 from capacity import evaluate
@@ -22,6 +22,7 @@ from capacity.errors import CapacityError, unknown_name
 from capacity.estimators import latency, memory
 from capacity.estimators.phases import Phase
 from capacity.estimators.placement import pieces
+from capacity.inputs import shown
 from capacity.results import Result
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.calibration import Calibration
@@ -251,10 +252,10 @@ def usable_bytes(hardware: HardwareSpec, deploy: Deployment, taken_bytes: float)
     Raises
     ------
     CapacityError
-        If ``taken_bytes`` is no number, negative or not finite.
+        If ``taken_bytes`` is no number, negative or above 2^62.
     """
-    if not isinstance(taken_bytes, Real) or isinstance(taken_bytes, bool) or not 0 <= taken_bytes < inf:
-        raise CapacityError(f"taken_bytes must be finite and not negative, got {taken_bytes!r}")
+    if not isinstance(taken_bytes, Real) or isinstance(taken_bytes, bool) or not 0 <= taken_bytes <= 2**62:
+        raise CapacityError(f"taken_bytes must be a number of bytes from 0 to 2^62, got {shown(taken_bytes)}")
     return evaluate.usable_bytes(hardware, deploy) - ceil(taken_bytes)
 
 

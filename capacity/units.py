@@ -38,7 +38,7 @@ def parse_bytes(text: str | float) -> int:
     >>> parse_bytes("80 GiB"), parse_bytes("80 GB")
     (85899345920, 80000000000)
     """
-    return int(_parse(text, _BYTE_UNITS, "bytes", "80 GiB"))
+    return int(_parse(text, _BYTE_UNITS, "number of bytes", "80 GiB"))
 
 
 def parse_seconds(text: str | float) -> float:
@@ -69,11 +69,12 @@ def _parse(text: str | float, units: Mapping[str, float], kind: str, example: st
         value, unit = float(match[1].replace("_", "")), match[2].lower()
         if unit in units and _BITS.match(match[2]):
             raise CapacityError(f"{text!r}: a small b means bits; write a capital B for bytes, as in {example!r}")
-    if not math.isfinite(value) or value < 0:
-        raise CapacityError(f"a {kind} must be finite and not negative, got {text!r}")
     if unit and unit not in units:
         raise CapacityError(f"{text!r}: {unknown_name('unit', unit, units)}")
-    return value * units.get(unit, 1)
+    value *= units.get(unit, 1)
+    if not math.isfinite(value) or value < 0:
+        raise CapacityError(f"a {kind} must be finite and not negative, got {text!r}")
+    return value
 
 
 def format_bytes(count: float, digits: int = 2) -> str:

@@ -225,3 +225,25 @@ def test_a_field_that_is_not_there_or_no_number_is_one_printable_sentence(make, 
         make()
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 1500
+
+
+CYCLE = ["--period", "50 ms", "--sensing", "0", "--preprocessing", "0", "--network", "0"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--taken", "1e308 GB", "--taken: a number of bytes must be finite"),
+        ("--taken", "1e300", r"taken_bytes must be a number of bytes from 0 to 2\^62"),
+        ("--period", "1e-320 s", "period_s must be from 1e-15 to"),
+        ("--sensing", "1e308", "sensing_s must be 0 or from 1e-15 to"),
+        ("--network", "1e308 h", "--network: a time must be finite"),
+        ("--jitter", "1e308", "p99_over_p50 must be from"),
+    ],
+)
+def test_a_control_case_beyond_all_clocks_and_memories_is_one_sentence(option, value, sentence, capsys):
+    assert re.search(sentence, refused(capsys, ["control", "pi0", PART, *CYCLE, option, value]))
+
+
+def test_a_memory_without_end_lists_no_part(capsys):
+    assert "a number of bytes must be finite" in refused(capsys, ["hardware", "list", "--memory", "1e308 GB"])

@@ -15,6 +15,7 @@ from capacity.errors import CapacityError
 from capacity.inputs import as_array, shown, whole
 
 ArrayLike = Any
+SHORTEST_S, LONGEST_S = 1e-15, 1e15  # far beyond any clock, and no quotient or sum of two leaves a float
 _WHOLE = 1e-9  # 73 ms of 20 ms steps is 3.65; 60 ms of 20 ms must stay 3, not 3.0000000000000004
 
 
@@ -54,12 +55,12 @@ def cycle_latency_s(
 
 
 def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
-    """``value`` as an array of finite times, positive or, with ``zero``, not negative. [s]
+    """``value`` as an array of times from `SHORTEST_S` to `LONGEST_S`, or also 0 with ``zero``. [s]
 
     Raises
     ------
     CapacityError
-        If it is missing, not a number, negative or not finite.
+        If it is missing, not a number, or outside that range.
     """
     if value is None:
         raise CapacityError(f"{name} is missing; give a number{', 0 if there is none' if zero else ''}")
@@ -67,6 +68,9 @@ def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
     if not np.all(np.isfinite(times) & ((times >= 0) if zero else (times > 0))):
         allowed = "not negative" if zero else "positive"
         raise CapacityError(f"{name} must be finite and {allowed}, got {shown(value)}")
+    if np.any((times > LONGEST_S) | (times < SHORTEST_S) & (times != 0)):
+        least = "0 or " if zero else ""
+        raise CapacityError(f"{name} must be {least}from {SHORTEST_S:g} to {LONGEST_S:g}, got {shown(value)}")
     return times
 
 

@@ -179,6 +179,12 @@ def test_nonsense_is_refused():
     for value in ("soon", "0.02", *switches, masked, [0.1, np.ma.masked], 10**400, 1 + 2j, [[1], [2, 3]]):
         with pytest.raises(CapacityError, match="period_s must be"):
             c.check_time("period_s", value)
+    for value in (1e-320, 1e308, [0.1, 1e300]):
+        with pytest.raises(CapacityError, match=r"^period_s must be from 1e-15 to 1e\+15, got"):
+            c.check_time("period_s", value)
+    with pytest.raises(CapacityError, match=r"^sensing_s must be 0 or from 1e-15 to 1e\+15, got 1e\+308"):
+        c.check_time("sensing_s", 1e308, zero=True)
+    assert c.check_time("sensing_s", [0, 1e-15, 1e15], zero=True).tolist() == [0, 1e-15, 1e15]
     with pytest.raises(CapacityError, match=r"one number, got an array of shape \(2,\)"):
         c.one_time("period_s", [0.1, 0.2])
     with pytest.raises(CapacityError, match=r"one number, got an array of shape \(1,\)"):
