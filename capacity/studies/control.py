@@ -142,20 +142,19 @@ def control(
         world, period_s, sensing_s, preprocessing_s, network_s, schedule, executed_actions, percentile, p99_over_p50
     )
     case = _Case(world, part, chosen, launch_mode, taken_bytes, robots)
-    if power_mode is not None:
-        assumed.append(_power_told(hardware, power_mode))
     decision = case.decision(robots)
     judged = judge(decision.best_s, timing, fits=case.fits(robots))
     tried = tuple(_changes(case, timing, judged, decision, draft, chunks, encoders, parts, formats))
-    return _plan(case, timing, decision, judged, tried, assumed)
+    power = None if power_mode is None else _power_told(hardware, power_mode)
+    return _plan(case, timing, decision, judged, tried, assumed, power)
 
 
 def _power_told(hardware: HardwareSpec, name: str) -> str:
     mode = hardware.power.modes[name]
     said = [key for key in ("bytes_per_s", "peak_factor", "boost_hz") if getattr(mode, key) is not None]
     if said:
-        return f"power mode {name}: {', '.join(said)} as the vendor says"
-    return f"power mode {name}: no source says what it changes but power, so rates are those of the full part"
+        return f"{name}: {', '.join(said)} as the vendor says"
+    return f"{name}: no source says how far it slows the part; all times are those of the full part, likely too short"
 
 
 def _timing(
@@ -191,6 +190,7 @@ def _plan(
     judged: Judged,
     tried: tuple[Change | Refused, ...],
     assumed: list[str],
+    power: str | None,
 ) -> ControlPlan:
     parts = shares(decision, timing)
     first = next(iter(parts))
@@ -204,6 +204,7 @@ def _plan(
     return ControlPlan(
         model=case.world.name,
         part=case.hardware.name,
+        power_mode=power,
         timing=timing,
         decision=decision,
         judged=judged,

@@ -114,10 +114,14 @@ class Robots:
 
 @dataclass(frozen=True, repr=False)
 class ControlPlan(Result):
-    """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]"""
+    """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]
+
+    ``power_mode`` is what a named power mode changes, in words, and None where none was asked for.
+    """
 
     model: str
     part: str
+    power_mode: str | None
     timing: Timing
     decision: Decision
     judged: Judged
@@ -152,6 +156,7 @@ class ControlPlan(Result):
             ("model", self.model),
             ("part", self.part),
             ("verdict", self._verdict()),
+            *([("power mode", self.power_mode)] if self.power_mode else []),
             ("binds", self.binds),
             *self.decision.table(),
             ("latency", f"{format_seconds(judged.latency_s)}, p{timing.percentile:g} {format_seconds(judged.late_s)}"),
