@@ -14,7 +14,7 @@ from capacity import ceilings, evaluate
 from capacity.estimators import memory, serving, work
 from capacity.estimators.control import check_time
 from capacity.estimators.memory import ParameterCount
-from capacity.inputs import plain, same_shape, whole
+from capacity.inputs import check_kind, plain, same_shape, whole
 from capacity.results import Estimate, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
@@ -27,12 +27,13 @@ ArrayLike = Any
 
 def parameter_count(model: ModelSpec) -> ParameterCount:
     """Parameters of ``model``: .total .active .read_per_token .embedding .lm_head .by_module. [parameter]"""
+    check_kind("model", model, ModelSpec)
     return memory.parameter_count(model)
 
 
 def weight_bytes(model: ModelSpec, deploy: Deployment) -> int:
     """Weight bytes on the heaviest device. [B]"""
-    evaluate.check(model, deploy)
+    _check(model, deploy)
     return max(sum(parts.values()) for parts in memory.weight_bytes_by_rank(model, deploy))
 
 
@@ -43,7 +44,7 @@ def kv_cache_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, co
     """
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens, least=0)
     same_shape(batch=batch, context_tokens=context)
-    evaluate.check(model, deploy)
+    _check(model, deploy)
     evaluate.refuse_overflow(deploy, model, batch, context)
     mine = work.rank_batch(batch, deploy)
     ranks = [
@@ -56,7 +57,7 @@ def kv_cache_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, co
 def state_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
     """Recurrent, convolution and cross-attention state on the heaviest device; constant in context. [B]"""
     batch = whole("batch", batch)
-    evaluate.check(model, deploy)
+    _check(model, deploy)
     evaluate.refuse_overflow(deploy, model, batch, 1)
     each = max(memory.sequence_state_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
     return plain(work.rank_batch(batch, deploy) * each)
@@ -69,7 +70,7 @@ def activation_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, 
     """
     batch, tokens = whole("batch", batch), whole("tokens", tokens)
     same_shape(batch=batch, tokens=tokens)
-    evaluate.check(model, deploy)
+    _check(model, deploy)
     evaluate.refuse_overflow(deploy, model, batch, tokens)
     return plain(memory.activation_bytes(model, deploy, rank_batch=work.rank_batch(batch, deploy), tokens=tokens))
 
@@ -77,7 +78,7 @@ def activation_bytes(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, 
 def max_batch(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *, context_tokens: ArrayLike) -> Any:
     """Largest batch of one replica at ``context_tokens`` each: n fits, n + 1 does not; 0 when weights do not fit."""
     context = whole("context_tokens", context_tokens)
-    evaluate.check(model, deploy)
+    _check(model, deploy, hardware)
     return plain(evaluate.max_batch(model, hardware, deploy, context_tokens=context))
 
 
@@ -85,12 +86,14 @@ def max_context(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, *,
     """Longest context of each of ``batch`` sequences that fits, at most the model's positions; 0 where the
     deployment allows fewer sequences. [token]"""
     batch = whole("batch", batch)
-    evaluate.check(model, deploy)
+    _check(model, deploy, hardware)
     return plain(evaluate.max_context(model, hardware, deploy, batch=batch)[0])
 
 
 def ridge_point(hardware: HardwareSpec, number_format: str, *, attainable: bool = False) -> float:
     """FLOP per byte at which compute time equals memory time, on datasheet or on measured ceilings. [FLOP/B]"""
+    check_kind("hardware", hardware, HardwareSpec)
+    check_kind("number_format", number_format, str)
     return ceilings.ridge_point(hardware, number_format, attainable=attainable)
 
 
@@ -105,7 +108,7 @@ def tpot(
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]"""
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
     same_shape(batch=batch, context_tokens=context)
-    evaluate.check(model, deploy)
+    _check(model, deploy, hardware)
     return evaluate.tpot(model, hardware, deploy, batch=batch, context_tokens=context)
 
 
@@ -120,7 +123,7 @@ def ttft(
     """Time to first token of ``batch`` prompts that are prefilled together. [s]"""
     batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
     same_shape(batch=batch, prompt_tokens=prompt)
-    evaluate.check(model, deploy)
+    _check(model, deploy, hardware)
     return evaluate.ttft(model, hardware, deploy, batch=batch, prompt_tokens=prompt)
 
 
@@ -139,4 +142,16 @@ def size(
     deploy: Deployment | None = None,
 ) -> Sizing:
     """Size one replica: ledger, limits, bounds, and whether it fits."""
-    return _sizing.size(model, hardware, workload, deploy)
+    check_kind("workload", workload, Workload, none=True)
+    chosen = Deployment() if deploy is None else deploy
+    _check(model, chosen, hardware)
+    return _sizing.size(model, hardware, workload, chosen)
+
+
+def _check(model: Any, deploy: Any, *hardware: Any) -> None:
+    """Refuse arguments of a wrong kind, then a deployment that the model cannot have."""
+    check_kind("model", model, ModelSpec)
+    for part in hardware:
+        check_kind("hardware", part, HardwareSpec)
+    check_kind("deploy", deploy, Deployment)
+    evaluate.check(model, deploy)

@@ -22,7 +22,7 @@ from capacity.errors import CapacityError, unknown_name
 from capacity.estimators import latency, memory
 from capacity.estimators.phases import Phase
 from capacity.estimators.placement import pieces
-from capacity.inputs import shown
+from capacity.inputs import check_kind, shown
 from capacity.results import Result
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.calibration import Calibration
@@ -244,6 +244,14 @@ def world_calibration(mode: str) -> Calibration:
         if item.scope.engine == ENGINE and item.scope.launch_mode == mode:
             return item
     raise CapacityError(unknown_name("launch mode", str(mode), launch_modes()))
+
+
+def check_case(world: WorldModelSpec, hardware: HardwareSpec, deploy: Deployment, launch_mode: str | None) -> None:
+    """Refuse arguments of a wrong kind before anything looks into them."""
+    check_kind("world", world, WorldModelSpec)
+    check_kind("hardware", hardware, HardwareSpec)
+    check_kind("deploy", deploy, Deployment)
+    check_kind("launch_mode", launch_mode, str, none=True)
 
 
 def usable_bytes(hardware: HardwareSpec, deploy: Deployment, taken_bytes: float) -> int:

@@ -8,8 +8,21 @@ import numpy as np
 
 from capacity.errors import CapacityError
 from capacity.specs.base import LARGEST_COUNT
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.workload import Workload
+from capacity.specs.world import WorldModelSpec
 
 ArrayLike = Any
+_HOW_TO_GET = {
+    ModelSpec: "load it with load_model",
+    HardwareSpec: "load it with load_hardware",
+    WorldModelSpec: "load it with load_world_model",
+    Deployment: "make one with Deployment(...)",
+    Workload: "make one with Workload(...)",
+    str: "give its name",
+}
 DEEPEST = 64  # dimensions that an array can have
 
 
@@ -64,6 +77,33 @@ def _is_no_number(value: Any, depth: int = 0) -> bool:
     return isinstance(value, list | tuple) and (
         depth > DEEPEST or any(_is_no_number(item, depth + 1) for item in value)
     )
+
+
+def check_kind(name: str, value: Any, kind: type, *, none: bool = False) -> None:
+    """Refuse an argument of another kind before anything looks into it; with ``none``, None may stand for it.
+
+    Raises
+    ------
+    CapacityError
+        One sentence with the name, what is wanted, what was given and how to get one.
+    """
+    if not isinstance(value, kind) and not (none and value is None):
+        advice = f"; {_HOW_TO_GET[kind]}" if kind in _HOW_TO_GET else ""
+        raise CapacityError(f"{name} must be a {kind.__name__}, got {type(value).__name__}{advice}")
+
+
+def check_each(name: str, values: Any, kind: type) -> None:
+    """Refuse what is no list or tuple, and one that holds another kind.
+
+    Raises
+    ------
+    CapacityError
+        As by `check_kind`.
+    """
+    if not isinstance(values, list | tuple):
+        raise CapacityError(f"{name} must be a list or a tuple, got {type(values).__name__}")
+    for value in values:
+        check_kind(f"each of {name}", value, kind)
 
 
 def shown(value: Any) -> str:

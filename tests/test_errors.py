@@ -247,3 +247,56 @@ def test_a_control_case_beyond_all_clocks_and_memories_is_one_sentence(option, v
 
 def test_a_memory_without_end_lists_no_part(capsys):
     assert "a number of bytes must be finite" in refused(capsys, ["hardware", "list", "--memory", "1e308 GB"])
+
+
+def wrong_kinds():
+    """Calls with an argument of another kind, by the sentence that each must end in."""
+    model, part, deploy = cap.load_model(MODEL), cap.load_hardware(PART), cap.Deployment(weights="bf16")
+    step, pi0 = {"batch": 1, "context_tokens": 1}, cap.load_world_model("pi0")
+    cycle = dict.fromkeys(("sensing_s", "preprocessing_s", "network_s"), 0) | {"period_s": 0.02}
+    return {
+        "model must be a ModelSpec, got str; load it with load_model": [
+            lambda: cap.tpot(MODEL, part, deploy, **step),
+            lambda: cap.kv_cache_bytes(MODEL, deploy, **step),
+            lambda: cap.parameter_count(MODEL),
+            lambda: cap.size(MODEL, part),
+        ],
+        "model must be a ModelSpec, got WorldModelSpec; load it with load_model": [
+            lambda: cap.weight_bytes(pi0, deploy)
+        ],
+        "model must be a ModelSpec, got dict; load it with load_model": [lambda: cap.tpot({}, part, deploy, **step)],
+        "hardware must be a HardwareSpec, got str; load it with load_hardware": [
+            lambda: cap.tpot(model, PART, deploy, **step),
+            lambda: cap.ttft(model, PART, deploy, batch=1, prompt_tokens=1),
+            lambda: cap.max_batch(model, PART, deploy, context_tokens=1),
+            lambda: cap.max_context(model, PART, deploy, batch=1),
+            lambda: cap.ridge_point(PART, "bf16"),
+            lambda: cap.control(pi0, PART, **cycle),
+        ],
+        "deploy must be a Deployment, got dict; make one with Deployment(...)": [
+            lambda: cap.tpot(model, part, {}, **step),
+            lambda: cap.state_bytes(model, {}, batch=1),
+            lambda: cap.activation_bytes(model, {}, batch=1, tokens=1),
+            lambda: cap.size(model, part, cap.Workload(), {}),
+            lambda: cap.control(pi0, part, {}, **cycle),
+        ],
+        "workload must be a Workload, got str; make one with Workload(...)": [lambda: cap.size(model, part, "x")],
+        "number_format must be a str, got dict; give its name": [lambda: cap.ridge_point(part, {})],
+        "world must be a WorldModelSpec, got str; load it with load_world_model": [
+            lambda: cap.control("pi0", part, **cycle)
+        ],
+        "power_mode must be a str, got int; give its name": [lambda: cap.control(pi0, part, power_mode=3, **cycle)],
+        "launch_mode must be a str, got int; give its name": [lambda: cap.control(pi0, part, launch_mode=3, **cycle)],
+        "each of parts must be a HardwareSpec, got str; load it with load_hardware": [
+            lambda: cap.control(pi0, part, parts=("x",), **cycle)
+        ],
+        "parts must be a list or a tuple, got HardwareSpec": [lambda: cap.control(pi0, part, parts=part, **cycle)],
+        "draft must be a Speculation, got int": [lambda: cap.control(pi0, part, draft=3, **cycle)],
+    }
+
+
+def test_an_argument_of_another_kind_is_one_sentence():
+    for sentence, calls in wrong_kinds().items():
+        for call in calls:
+            with pytest.raises(cap.CapacityError, match=f"^{re.escape(sentence)}$"):
+                call()

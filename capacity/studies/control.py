@@ -11,7 +11,8 @@ from capacity.estimators import clients, speculation
 from capacity.estimators import control as cycle
 from capacity.estimators.passes import stage_pass
 from capacity.estimators.phases import Phase, mean_cached_tokens, phases
-from capacity.evaluate_world import Decision, decide, held_bytes, usable_bytes
+from capacity.evaluate_world import Decision, check_case, decide, held_bytes, usable_bytes
+from capacity.inputs import check_each, check_kind
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
@@ -135,8 +136,14 @@ def control(
     CapacityError
         If a required time is missing or negative, more is executed than made, or a name is unknown.
     """
+    chosen = Deployment() if deploy is None else deploy
+    check_case(world, hardware, chosen, launch_mode)
+    check_kind("power_mode", power_mode, str, none=True)
+    check_kind("draft", draft, Speculation, none=True)
+    lists = {"chunks": (chunks, object), "encoders": (encoders, WorldModelSpec), "parts": (parts, HardwareSpec)}
+    for name, (values, kind) in (lists | {"formats": (formats, str)}).items():
+        check_each(name, values, kind)
     part = hardware.in_power_mode(power_mode) if power_mode is not None else hardware
-    chosen = deploy or Deployment()
     robots = cycle.one_count("robots", robots)
     timing, assumed = _timing(
         world, period_s, sensing_s, preprocessing_s, network_s, schedule, executed_actions, percentile, p99_over_p50

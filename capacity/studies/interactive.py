@@ -9,7 +9,15 @@ from capacity.errors import CapacityError
 from capacity.estimators import clients, memory
 from capacity.estimators import control as cycle
 from capacity.estimators.phases import phases
-from capacity.evaluate_world import Decision, activation_bytes, cache_bytes, decide, held_bytes, usable_bytes
+from capacity.evaluate_world import (
+    Decision,
+    activation_bytes,
+    cache_bytes,
+    check_case,
+    decide,
+    held_bytes,
+    usable_bytes,
+)
 from capacity.results import Result
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.deployment import Deployment
@@ -107,7 +115,8 @@ def frames(
     CapacityError
         If the model makes no frame, a number is not positive, or the window is shorter than a frame.
     """
-    chosen = deploy or Deployment()
+    chosen = Deployment() if deploy is None else deploy
+    check_case(world, hardware, chosen, launch_mode)
     asked = _Sessions(world, hardware, chosen, launch_mode, usable_bytes(hardware, chosen, taken_bytes))
     budget_s = 1.0 / cycle.one_time("frames_per_s", frames_per_s)
     sessions = cycle.one_count("sessions", sessions)
