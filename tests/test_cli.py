@@ -403,3 +403,34 @@ def test_a_case_that_no_number_of_devices_holds_promises_none(capsys):
     found = printed_json(capsys, "size", "llama-3.3-70b", PART, "--concurrency", "100000", code=1)
 
     assert "fits on" not in found["verdict"]
+
+
+# pi0, OpenVLA and SmolVLA are policies of robots, which `capacity control` times.
+def test_world_models_are_listed_with_the_command_that_takes_them(capsys):
+    assert run(["models", "list", "vla"]) == 0
+    printed = capsys.readouterr().out
+    assert {"openvla-7b", "openvla-oft", "smolvla"} <= set(printed.split())
+    assert "capacity control MODEL PART" in printed
+
+    kinds = {row["id"]: row["kind"] for row in printed_json(capsys, "models", "list")}
+    assert kinds["pi0"] == "world model"
+    assert kinds[MODEL] == "model"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["models", "show", "pi0"], ["size", "pi0", PART], ["size", "pi0", "--all-parts"]]
+)
+def test_a_world_model_where_none_is_taken_names_the_command(capsys, arguments):
+    assert run(arguments) == 2
+    assert "pi0 is a world model: use capacity control pi0 PART" in capsys.readouterr().err
+
+
+# The model cards: gpt-oss stores its experts in MXFP4 and the rest in BF16; DeepSeek-V3 its products in fp8 of 128x128.
+@pytest.mark.parametrize(
+    ("model", "stored"),
+    [("gpt-oss-120b", "bf16, experts mxfp4"), ("deepseek-v3", "bf16, attention + mlp + experts fp8_block128")],
+)
+def test_a_list_of_models_says_in_which_formats_one_is_stored(capsys, model, stored):
+    (row,) = printed_json(capsys, "models", "list", model)
+
+    assert row["stored"] == stored

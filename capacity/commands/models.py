@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 from capacity.catalog import load_model, model_ids
+from capacity.catalog_world import load_world_model, world_model_ids
+from capacity.commands.names import model_named
 from capacity.commands.options import Json
 from capacity.commands.output import as_json
 from capacity.estimators.memory import cache_rows, parameter_count, sequence_state_bytes
+from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
 
@@ -21,15 +25,27 @@ Words = Annotated[list[str] | None, typer.Argument(help="Only names with all of 
 
 @app.command("list")
 def list_models(words: Words = None, json: Json = False) -> None:
-    """List the models shipped by name, with parameters and 16-bit cache of a token."""
-    names = [name for name in model_ids() if all(word.lower() in name for word in words or ())]
-    models = [load_model(name) for name in names]
+    """List the models shipped by name, with parameters and 16-bit cache of a token, then the world models."""
+    rows = [{"id": name, "kind": "model"} | summary(load_model(name)) for name in _matching(model_ids(), words)]
+    worlds = [_world_row(name) for name in _matching(world_model_ids(), words)]
     if json:
-        print(as_json([{"id": name} | summary(model) for name, model in zip(names, models, strict=True)]))
+        print(as_json([*rows, *worlds]))
         return
-    from capacity.presentation.catalogue import show_models
+    from capacity.presentation.catalogue import show_models, show_world_models
 
-    show_models([(name, summary(model)) for name, model in zip(names, models, strict=True)])
+    if rows or not worlds:
+        show_models(rows)
+    if worlds:
+        show_world_models(worlds)
+
+
+def _matching(names: Iterable[str], words: list[str] | None) -> list[str]:
+    return [name for name in names if all(word.lower() in name for word in words or ())]
+
+
+def _world_row(name: str) -> dict[str, Any]:
+    world = load_world_model(name)
+    return {"id": name, "kind": "world model", "head": world.head.kind} | summary(world.model)
 
 
 @app.command("show", no_args_is_help=True)
@@ -38,7 +54,7 @@ def show_model(
     json: Json = False,
 ) -> None:
     """Show layers, parameters by module, checkpoint, notes and sources of one model."""
-    spec = load_model(model)
+    spec = model_named(model)
     if json:
         print(as_json(summary(spec) | {"spec": spec.model_dump(mode="json")}))
         return
@@ -72,6 +88,21 @@ def summary(model: ModelSpec) -> dict[str, Any]:
         "token_bytes": sum(row.layers * row.token_bytes for row in rows),
         "token_bytes_beyond_windows": sum(row.layers * row.token_bytes for row in rows if not row.window),
         "state_bytes": sequence_state_bytes(model, sixteen_bit, 0),
-        "stored": model.checkpoint.default if model.checkpoint else None,
+        "stored": mixture(model.checkpoint) if model.checkpoint else None,
         "by_module": count.by_module,
     }
+
+
+def mixture(checkpoint: Checkpoint) -> str:
+    """The formats that a checkpoint is stored in, with the parts that are not in the first.
+
+    >>> mixture(load_model("gpt-oss-120b").checkpoint)
+    'bf16, experts mxfp4'
+    """
+    parts: dict[str, list[str]] = {}
+    for part, stored in checkpoint.parts.items():
+        if stored != checkpoint.default:
+            parts.setdefault(stored, []).append(part)
+    layers = [f"some layers of {item.part} {item.format}" for item in checkpoint.overrides]
+    lines = [f"{' + '.join(names)} {stored}" for stored, names in parts.items()]
+    return ", ".join(dict.fromkeys((checkpoint.default, *lines, *layers)))

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from capacity.catalog import hardware_ids, load_hardware, load_model
+from capacity.catalog import hardware_ids, load_hardware
+from capacity.commands.names import model_named
 from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, takes_bundles
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
@@ -55,7 +56,7 @@ def size(
 
 def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: DeploymentOptions) -> Sizing:
     workload, deployment = work.build(), deploy.build()
-    case = load_model(model), load_hardware(part), deployment, work.at(workload)
+    case = model_named(model), load_hardware(part), deployment, work.at(workload)
     sizing = size_at(*case, workload=workload)
     if sizing.margin_bytes >= 0:
         return sizing
@@ -76,7 +77,7 @@ def _way_out(row: PartRow, sizing: Sizing, deploy: Deployment) -> str:
 def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:
     workload, deployment = work.build(), deploy.build()
     parts = [load_hardware(name) for name in hardware_ids()]
-    return size_on_all_parts(load_model(model), parts, deployment, work.at(workload), workload=workload)
+    return size_on_all_parts(model_named(model), parts, deployment, work.at(workload), workload=workload)
 
 
 def _show(answer: Sizing | PartTable) -> None:

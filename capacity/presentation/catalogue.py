@@ -67,20 +67,33 @@ def _ridges(part: HardwareSpec) -> Any:
     return shown
 
 
-def show_models(rows: list[tuple[str, Mapping[str, Any]]], console: Console | None = None) -> None:
-    """Print models, one a row, with the summary that the command makes."""
+def show_models(rows: list[dict[str, Any]], console: Console | None = None) -> None:
+    """Print models, one a row, from the ids and summaries that the command makes."""
     screen = console or Console(highlight=False)
     wide = screen.width >= NARROW
-    columns: list[tuple[str, Any]] = [("model", "left"), ("parameters", "right"), ("cache of a token", "right")]
+    columns: list[tuple[str, Any]] = [("model", "left"), ("parameters", "right"), ("token cache", "right")]
     columns += [("layers", "right"), ("stored", "left")]
     shown = table(*columns, *([("active", "right"), ("positions", "right")] if wide else []))
-    for name, row in rows:
-        cells = [name, f"{row['parameters']:,}", f"{row['token_bytes']:,} B", str(row["layers"]), row["stored"] or "-"]
+    for column in shown.columns:
+        column.no_wrap = column.header != "stored"  # what folds is the mixture of formats
+    for row in rows:
+        cells = [row["id"], f"{row['parameters']:,}", f"{row['token_bytes']:,} B", str(row["layers"])]
+        cells.append(row["stored"] or "-")
         if wide:
             cells += [f"{row['active_parameters']:,}", f"{row['positions']:,}" if row["positions"] else "-"]
         shown.add_row(*cells)
     screen.print(shown)
-    screen.print(f"{len(rows)} models; cache in 16 bit, within all windows")
+    screen.print(f"{len(rows)} models; cache of a token in 16 bit, within all windows")
+
+
+def show_world_models(rows: list[dict[str, Any]], console: Console | None = None) -> None:
+    """Print world models, one a row, with how the head makes actions or frames."""
+    screen = console or Console(highlight=False)
+    shown = table(("world model", "left"), ("parameters", "right"), ("head", "left"), ("stored", "left"))
+    for row in rows:
+        shown.add_row(row["id"], f"{row['parameters']:,}", row["head"], row["stored"] or "-")
+    screen.print(shown)
+    screen.print(f"{len(rows)} world models, for capacity control MODEL PART")
 
 
 def show_model(model: ModelSpec, summary: Mapping[str, Any], console: Console | None = None) -> None:
