@@ -434,3 +434,19 @@ def test_a_list_of_models_says_in_which_formats_one_is_stored(capsys, model, sto
     (row,) = printed_json(capsys, "models", "list", model)
 
     assert row["stored"] == stored
+
+
+# nvidia-smi prints 81,559 MiB for an H100 SXM5; other files list their capacity as unverified.
+def test_memory_that_no_source_states_is_marked_in_the_list(capsys):
+    doubtful = [name for name in cap.hardware_ids() if "memory.capacity_bytes" in cap.load_hardware(name).unverified]
+    assert doubtful
+    assert PART not in doubtful
+
+    assert run(["hardware", "list", doubtful[0]]) == 0
+    printed = capsys.readouterr().out
+    assert "GiB ?" in printed
+    assert "unverified" in printed
+    assert run(["hardware", "list", PART]) == 0
+    assert "?" not in capsys.readouterr().out
+    (row,) = printed_json(capsys, "hardware", "list", PART)
+    assert row["capacity_evidence"] == "published"

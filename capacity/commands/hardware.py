@@ -65,6 +65,7 @@ def _row(part: HardwareSpec, computes: str) -> dict[str, object]:
         "id": part.id,
         "name": part.name,
         "capacity_bytes": part.memory.capacity_bytes,
+        "capacity_evidence": part.evidence("memory.capacity_bytes") if part.memory.capacity_bytes else None,
         "bytes_per_s": part.memory.bytes_per_s,
         "format": computes,
         "peak_flop_per_s": peak,

@@ -35,6 +35,8 @@ def show_parts(parts: list[HardwareSpec], computes: str, console: Console | None
         shown.add_row(*cells)
     screen.print(shown)
     screen.print(f"{len(parts)} parts; memory as the driver reports it, dense peaks, ridge in FLOP/B")
+    if any(_memory(part).endswith("?") for part in parts):
+        screen.print("?  memory that no good source states: unverified")
 
 
 def show_part(part: HardwareSpec, console: Console | None = None) -> None:
@@ -166,7 +168,11 @@ def in_units(value: float, unit: str) -> str:
 
 
 def _memory(part: HardwareSpec) -> str:
-    return format_bytes(part.memory.capacity_bytes, 1) if part.memory.capacity_bytes else "not given"
+    """Capacity, with a question mark where no good source states it."""
+    if part.memory.capacity_bytes is None:
+        return "not given"
+    doubt = " ?" if part.evidence("memory.capacity_bytes") == "assumed" else "  "
+    return format_bytes(part.memory.capacity_bytes, 1) + doubt
 
 
 def _value(figure: str, value: float) -> str:
