@@ -46,11 +46,13 @@ def _printable(character: str) -> str:
 
 
 def nearest_names(given: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
-    """Names in ``allowed`` that look most like ``given``, best first."""
-    names = list(allowed)
-    close = difflib.get_close_matches(given.lower(), names, n=limit, cutoff=0.5)
-    inside = [name for name in names if given.lower() in name and name not in close]
-    return (close + inside)[:limit]
+    """Names in ``allowed`` that look most like ``given``, whatever its case: those that begin so, then best first."""
+    wanted, names = given.lower(), {name.lower(): name for name in allowed}
+    begin = [name for name in names if wanted and name.startswith(wanted)]
+    close = difflib.get_close_matches(wanted, names, n=limit, cutoff=0.5)
+    inside = [name for name in names if wanted in name]
+    begin.sort(key=lambda name: name != wanted)  # as given but for case is best of all
+    return [names[name] for name in dict.fromkeys((*begin, *close, *inside))][:limit]
 
 
 def unknown_name(kind: str, given: str, allowed: Iterable[str]) -> str:
@@ -74,13 +76,27 @@ def rephrase(error: ValidationError, where: str) -> SpecError:
     """Turn a Pydantic error into one sentence a line: place, field, what is wrong, what was given."""
     sentences = []
     for item in error.errors(include_url=False):
-        field = ".".join(str(part) for part in item["loc"] if not str(part).startswith("function-"))
+        field = _place(item["loc"])
+        if item["type"] == "missing":
+            *table, name = item["loc"]
+            sentences.append(": ".join(filter(None, (where, _place(table), f"{name} is missing"))))
+            continue
         message = item["msg"].removeprefix("Value error, ")
         place = f"{where}: {field}" if field else where
-        given = "" if item["type"] in {"value_error", "missing"} else f", got {_short(item['input'])}"
+        given = "" if item["type"] == "value_error" else f", got {_short(item['input'])}"
         sentences.append(f"{place}: {message}{given}")
     more = f" (and {len(sentences) - 3} more)" if len(sentences) > 3 else ""
     return SpecError("; ".join(sentences[:3]) + more)
+
+
+def _place(location: Iterable[int | str]) -> str:
+    """A field as people write it; the rows of a list count from one.
+
+    >>> _place(["sources", 0, "cite"])
+    'sources 1.cite'
+    """
+    parts = (part for part in location if not str(part).startswith("function-"))
+    return "".join(f" {part + 1}" if isinstance(part, int) else f".{part}" for part in parts).lstrip(" .")
 
 
 def _short(value: object) -> str:

@@ -213,7 +213,7 @@ def test_a_result_that_cannot_be_written_leaves_no_file(tmp_path, capsys):
     [
         (lambda: cap.Deployment(tensor_paralel=2), "Deployment: unknown field 'tensor_paralel'; nearest: tensor_paral"),
         (lambda: cap.Workload(concurency=2), "Workload: unknown field 'concurency'; nearest: concurrency"),
-        (lambda: cap.Deployment(overrides=[{"prt": "mlp", "format": "int8"}]), "overrides.0: unknown field 'prt'"),
+        (lambda: cap.Deployment(overrides=[{"prt": "mlp", "format": "int8"}]), "overrides 1: unknown field 'prt'"),
         (lambda: cap.Deployment(memory_fraction=True), "memory_fraction: .*got True"),
         (lambda: cap.Workload(max_ttft_s="1"), "max_ttft_s: .*got '1'"),
         (lambda: cap.Workload(percentile=True), "percentile: .*got True"),
@@ -300,3 +300,11 @@ def test_an_argument_of_another_kind_is_one_sentence():
         for call in calls:
             with pytest.raises(cap.CapacityError, match=f"^{re.escape(sentence)}$"):
                 call()
+
+
+# What people write for formats that the catalogue spells with more.
+@pytest.mark.parametrize(
+    ("given", "first"), [("FP8", "fp8_e4m3"), ("BF16", "bf16"), ("Fp8_E4M3", "fp8_e4m3"), ("bf17", "bf16")]
+)
+def test_the_nearest_number_format_begins_as_given_whatever_its_case(capsys, given, first):
+    assert f"nearest: {first}" in refused(capsys, ["size", MODEL, PART, "--weights", given])

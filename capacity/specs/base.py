@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from capacity.errors import SpecError, rephrase, unknown_name
@@ -18,8 +26,14 @@ _DOUBTS = {"assumed", "unverified"}  # lists of figures without a source
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
 """A whole number of at least one. Above 2^31 a product of counts could leave 64 bits unnoticed."""
 
-Bytes = Annotated[int, Field(ge=1, lt=2**53, strict=True)]
-"""A size of at least one byte that a float still holds exactly."""
+
+def _whole(value: Any) -> Any:
+    """A float without a fraction as the whole number it is, for sizes are often written 32e9."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=2**53, strict=True)]
+"""A size of at least one byte that a float still holds exactly; 32e9 is as good as 32_000_000_000."""
 
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]

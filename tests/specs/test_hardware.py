@@ -194,13 +194,28 @@ def test_equal_parts_are_equal_keys(table, part):
     assert hash(part.replace(**{"memory.bytes_per_s": 1e12})) != hash(part)
 
 
+def test_a_size_may_be_written_as_a_power_of_ten(table):
+    table["memory"] = {"bytes_per_s": 1e12, "capacity_bytes": 32e9}
+    table.pop("measured", None)
+    held = HardwareSpec.parse(table, "part.toml").memory.capacity_bytes
+
+    assert (held, type(held)) == (32_000_000_000, int)
+
+
+def test_what_a_source_lacks_is_said_in_words(table):
+    with pytest.raises(SpecError, match=r"^part.toml: sources 1: cite is missing$"):
+        HardwareSpec.parse(table | {"sources": [{"fields": ["*"]}]}, "part.toml")
+    with pytest.raises(SpecError, match=r"^part.toml: memory is missing$"):
+        HardwareSpec.parse({key: value for key, value in table.items() if key != "memory"}, "part.toml")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
         ("memory", {"bytes_per_s": "fast"}, "memory.bytes_per_s"),
         (
             "memory",
-            {"bytes_per_s": 1e12, "capacity_bytes": 8e10},
+            {"bytes_per_s": 1e12, "capacity_bytes": 8e10 + 0.5},
             "memory.capacity_bytes: Input should be a valid integer",
         ),
         ("memory", {"bytes_per_s": 1e12, "capacity_bytes": 10**400}, "memory.capacity_bytes"),
