@@ -9,7 +9,7 @@ from functools import lru_cache
 from capacity import evaluate
 from capacity.ceilings import attainable, datasheet, links_rest_on, ridge_point
 from capacity.estimators import memory, serving
-from capacity.estimators.placement import pieces, sixteen_bit
+from capacity.estimators.placement import QUANTISED_PARTS, pieces, sixteen_bit
 from capacity.estimators.terms import compute_format
 from capacity.results import Estimate, Ledger, Objective, Sizing
 from capacity.specs.deployment import AS_STORED, Deployment
@@ -201,6 +201,7 @@ def _assumed(
     for name in ("activations", "memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine"):
         if name not in deploy.model_fields_set:
             found.append(f"{name} = {getattr(deploy, name)}")
+    found.extend(_left_wide(model, deploy))
     if deploy.weights == AS_STORED and model.checkpoint is not None and "weights" not in deploy.model_fields_set:
         parts = [f", {part} {stored}" for part, stored in model.checkpoint.parts.items()]
         found.append(f"weights = as stored ({model.checkpoint.default}{''.join(parts)})")
@@ -216,6 +217,21 @@ def _assumed(
     found.extend(f"{model.name}: {field}" for field in model.assumed)
     found.extend(_weak_figures(model, hardware, deploy))
     return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
+    """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
+    if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
+        return ()
+    chosen = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
+    left: dict[str, list[str]] = {}
+    for piece in pieces(model, deploy):
+        module = piece.module
+        if module.stored and not module.vector and module.part not in chosen:
+            left.setdefault(piece.format, []).append(module.part)
+    kept = f", which weights = {deploy.weights} leaves alone"
+    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())
 
 
 def _weak_figures(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> list[str]:

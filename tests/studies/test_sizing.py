@@ -95,6 +95,20 @@ def test_what_was_given_is_not_echoed_as_assumed():
     assert {"kv_cache = bf16", "memory_fraction = 0.9", "prompt_tokens = 2048"} <= set(bare.assumed)
 
 
+# Quantised checkpoints of Llama keep embed_tokens and lm_head in 16 bits: `ignore = ["lm_head"]` of their
+# configurations names the head, and only Linear layers are quantised at all.
+def test_narrow_weights_say_which_parts_stay_in_16_bits():
+    def left(**choices):
+        deploy = cap.Deployment(**choices)
+        found = cap.size(cap.load_model("llama-3.1-8b"), cap.load_hardware(PART), None, deploy)
+        return [line for line in found.assumed if "leaves alone" in line]
+
+    assert left(weights="fp8_e4m3") == ["embedding, lm_head = bf16, which weights = fp8_e4m3 leaves alone"]
+    head = [{"part": "lm_head", "format": "int8"}]
+    assert left(weights="int8", overrides=head) == ["embedding = bf16, which weights = int8 leaves alone"]
+    assert left(weights="bf16") == left() == []
+
+
 def test_an_unverified_figure_that_matters_is_echoed_and_one_that_does_not_is_not():
     faster = cap.load_hardware(PART).replace(**{"memory.bytes_per_s": 4e12})
     found = cap.size(cap.load_model(MODEL), faster, cap.Workload(), BF16)
