@@ -1,4 +1,5 @@
-"""What a part can do for a deployment: datasheet ceilings for a bound, measured ceilings for what is attainable."""
+"""What a part can do for a deployment: for a bound its datasheet or, where higher, what somebody reached; measured
+ceilings for what is attainable."""
 
 from __future__ import annotations
 
