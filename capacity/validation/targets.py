@@ -224,7 +224,7 @@ def _shares(runs: Sequence[MeasuredRun]) -> Iterator[tuple[float, float]]:
         least = next((share for size, share in READ_SHARES if step_bytes >= size), None)
         ceiling = _read_bytes_per_s(runs, run.machine.device_name)
         if run.workload.batch == 1 and least is not None and ceiling:
-            yield step_bytes / run.median_s / ceiling, least
+            yield run.read_bytes_per_s / ceiling, least
 
 
 def _read_bytes_per_s(runs: Sequence[MeasuredRun], device_name: str) -> float:
