@@ -27,13 +27,13 @@ _HOMES = {
     "Estimate": "capacity.results",
     "Ledger": "capacity.results",
     "Sizing": "capacity.results",
-    "load_hardware": "capacity.catalog",
-    "load_model": "capacity.catalog",
-    "load_server": "capacity.catalog",
-    "hardware_ids": "capacity.catalog",
-    "model_ids": "capacity.catalog",
-    "load_world_model": "capacity.catalog_world",
-    "world_model_ids": "capacity.catalog_world",
+    "load_hardware": "capacity.catalog.parts",
+    "load_model": "capacity.catalog.parts",
+    "load_server": "capacity.catalog.parts",
+    "hardware_ids": "capacity.catalog.parts",
+    "model_ids": "capacity.catalog.parts",
+    "load_world_model": "capacity.catalog.worlds",
+    "world_model_ids": "capacity.catalog.worlds",
     "activation_bytes": "capacity.api",
     "control": "capacity.studies.control",
     "kv_cache_bytes": "capacity.api",
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
         ttft,
         weight_bytes,
     )
-    from capacity.catalog import hardware_ids, load_hardware, load_model, load_server, model_ids
-    from capacity.catalog_world import load_world_model, world_model_ids
+    from capacity.catalog.parts import hardware_ids, load_hardware, load_model, load_server, model_ids
+    from capacity.catalog.worlds import load_world_model, world_model_ids
     from capacity.errors import CapacityError, DoesNotFit, SpecError
     from capacity.results import Estimate, Ledger, Sizing
     from capacity.specs.checkpoint import Checkpoint

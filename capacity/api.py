@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from capacity import ceilings, evaluate
-from capacity.estimators import memory, serving, work
-from capacity.estimators.control import check_time
-from capacity.estimators.memory import ParameterCount
+from capacity.demand import memory, work
+from capacity.demand.memory import ParameterCount
+from capacity.estimate import time as evaluate
+from capacity.formulas import serving
+from capacity.formulas.control_cycle import check_time
 from capacity.inputs import check_kind, plain, same_shape, whole
 from capacity.results import Estimate, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.workload import Workload
-from capacity.studies import sizing as _sizing
+from capacity.studies import size as _sizing
+from capacity.supply import ceilings
 
 ArrayLike = Any
 

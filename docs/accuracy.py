@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import capacity as cap
-from capacity.estimators.memory import cache_rows
+from capacity.demand.memory import cache_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA, README = ROOT / "tests" / "data", ROOT / "README.md"

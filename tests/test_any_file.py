@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capacity.catalog import load_hardware, load_model, load_server
-from capacity.catalog_cases import read_deployment, read_workload
-from capacity.catalog_world import load_world_model
+from capacity.catalog.cases import read_deployment, read_workload
+from capacity.catalog.parts import load_hardware, load_model, load_server
+from capacity.catalog.runs import read_runs
+from capacity.catalog.worlds import load_world_model
 from capacity.errors import CapacityError
-from capacity.measure.records import read_runs
 from capacity.specs.deployment import Deployment
 from capacity.specs.measured_run import MeasuredRun
 from capacity.specs.workload import Workload

@@ -13,7 +13,7 @@ import pytest
 
 import capacity as cap
 from capacity.cli import COMMANDS, run
-from capacity.evaluate_world import launch_modes
+from capacity.estimate.world import launch_modes
 
 MODEL, PART = "llama-3.1-8b", "nvidia-h100-sxm5-80gb"
 ANSI = re.compile("\x1b\\[")

@@ -8,9 +8,8 @@ import pkgutil
 import re
 from pathlib import Path
 
-import pytest
-
 import capacity.estimators
+import pytest
 
 UNIT = re.compile(r"\[[^\]]+\]\.?(\s|$)")
 PARAMETER = re.compile(r"^(\w+(?:, \w+)*) :")
@@ -78,7 +77,7 @@ def test_a_function_of_numbers_describes_them_or_gives_the_unit_of_its_result(fu
 
 def test_formulas_stand_beside_a_published_source_somewhere():
     """The roofline, the one formula everything rests on, cites its paper."""
-    from capacity.estimators import roofline
+    from capacity.formulas import roofline
 
     assert "Williams" in (Path(roofline.__file__).read_text())
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.estimators.limits import max_rank_batch
-from capacity.estimators.work import distinct_experts
+from capacity.demand.work import distinct_experts
+from capacity.formulas.limits import max_rank_batch
 
 A100, H100 = "nvidia-a100-sxm4-80gb", "nvidia-h100-sxm5-80gb"
 FP16 = cap.Deployment(weights="fp16", activations="fp16")
@@ -161,7 +161,7 @@ def test_the_chapter_corrected_larger_batches_do_not_reach_the_ridge():
 
     14 = 2 x 6.74e9 / 1.074e9 + 1 counts the input table, which a step does not read: without it a little less.
     """
-    from capacity.evaluate import intensity
+    from capacity.estimate.time import intensity
 
     reached = intensity(seven_billion(32), FP16, batch=np.array([1, 2**20]), context_tokens=2048)
 

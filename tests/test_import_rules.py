@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PLANTED = {
-    "one-way": ("specs/model.py", "import capacity.evaluate"),
-    "measure-apart": ("measure/operators.py", "import capacity.estimators.roofline"),
+    "one-way": ("specs/model.py", "import capacity.estimate.time"),
+    "measure-apart": ("measure/operators.py", "import capacity.formulas.roofline"),
     "estimators-pure": ("estimators/roofline.py", "import capacity.catalog"),
     "torch-in-measure": ("estimators/latency.py", "import torch"),
     "estimators-light": ("evaluate.py", "import pandas"),

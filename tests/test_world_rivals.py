@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.catalog import load_hardware
-from capacity.catalog_world import load_world_model
-from capacity.estimators.phases import phases
-from capacity.evaluate_world import decide
+from capacity.catalog.parts import load_hardware
+from capacity.catalog.worlds import load_world_model
+from capacity.demand.phases import phases
+from capacity.estimate.world import decide
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import Measured
 

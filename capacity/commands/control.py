@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.catalog import load_hardware
-from capacity.catalog_world import load_world_model
+from capacity.catalog.parts import load_hardware
+from capacity.catalog.worlds import load_world_model
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
@@ -22,7 +22,7 @@ from capacity.commands.options import (
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.studies.control import control as study
-from capacity.studies.control_plan import refuse_missing
+from capacity.studies.deadline import refuse_missing
 
 app = typer.Typer(add_completion=False)
 _TIMES, _CYCLE = "Times, all required", "Control cycle"

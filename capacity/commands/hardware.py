@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from capacity.catalog import hardware_ids, load_hardware
+from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.commands.options import Json, bytes_option
 from capacity.commands.output import as_json
 from capacity.errors import CapacityError, unknown_name

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.catalog import load_model, model_ids
-from capacity.catalog_world import load_world_model, world_model_ids
+from capacity.catalog.parts import load_model, model_ids
+from capacity.catalog.worlds import load_world_model, world_model_ids
 from capacity.commands.names import model_named
 from capacity.commands.options import Json
 from capacity.commands.output import as_json
-from capacity.estimators.memory import cache_rows, parameter_count, sequence_state_bytes
+from capacity.demand.memory import cache_rows, parameter_count, sequence_state_bytes
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec

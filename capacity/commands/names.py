@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.catalog import load_model, model_ids
+from capacity.catalog.parts import load_model, model_ids
 from capacity.errors import CapacityError
 from capacity.specs.model import ModelSpec
 
@@ -15,7 +15,7 @@ def model_named(name: str) -> ModelSpec:
     CapacityError
         If there is none, or the name is that of a world model, which another command takes.
     """
-    from capacity.catalog_world import world_model_ids
+    from capacity.catalog.worlds import world_model_ids
 
     if name in world_model_ids() and name not in model_ids():
         raise CapacityError(f"{name} is a world model: use capacity control {name} PART")

@@ -10,12 +10,12 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from capacity.catalog_cases import read_deployment, read_workload
+from capacity.catalog.cases import read_deployment, read_workload
 from capacity.errors import CapacityError
 from capacity.inputs import whole
 from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
-from capacity.studies.sizing import At
+from capacity.studies.size import At
 from capacity.units import parse_bytes, parse_seconds
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.errors import CapacityError
-from capacity.whole_file import write_whole
+from capacity.files.whole_file import write_whole
 
 
 def as_json(value: Any) -> str:

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from capacity.catalog import hardware_ids, load_hardware
+from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.commands.names import model_named
 from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, takes_bundles
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.results import Sizing
 from capacity.specs.deployment import Deployment
-from capacity.studies.all_parts import PartRow, PartTable, size_on_all_parts, size_on_part
-from capacity.studies.sizing import size_at
+from capacity.studies.parts import PartRow, PartTable, size_on_all_parts, size_on_part
+from capacity.studies.size import size_at
 
 app = typer.Typer(add_completion=False)
 

@@ -11,7 +11,7 @@ def __getattr__(name: str) -> Any:
     """Load ``observe`` on first use: the rest of the package is imported by its modules."""
     if name != "observe":
         raise AttributeError(f"module 'capacity.measure' has no attribute {name!r}")
-    from capacity.measure.observation import observe
+    from capacity.validation.observation import observe
 
     globals()["observe"] = observe
     return observe

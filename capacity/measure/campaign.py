@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from capacity.catalog.runs import write_runs
 from capacity.errors import CapacityError, unknown_name
+from capacity.files.whole_file import write_whole
 from capacity.measure import ceilings, harness
 from capacity.measure.environment import code_commit, conditions, cpu_model
-from capacity.measure.records import write_runs
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
-from capacity.whole_file import write_whole
 
 # Named makers of runs; a maker also yields a sentence for each case that it leaves out.
 Planned = Sequence[tuple[str, Callable[[], Iterator[MeasuredRun | str]]]]

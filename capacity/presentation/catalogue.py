@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from capacity.ceilings import ridge_point
 from capacity.errors import CapacityError
 from capacity.presentation.tables import NARROW, bullets, table
 from capacity.specs.base import Source
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, ModelSpec, StateMixer
+from capacity.supply.ceilings import ridge_point
 from capacity.units import format_bytes
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

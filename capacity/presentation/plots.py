@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capacity.ceilings import bound_ceilings
 from capacity.errors import CapacityError
 from capacity.results import Estimate, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
+from capacity.supply.ceilings import bound_ceilings
 from capacity.units import GIB
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from capacity.results import Estimate, Ledger, Result, Sizing
-from capacity.studies.all_parts import PartRow, PartTable
+from capacity.studies.parts import PartRow, PartTable
 from capacity.units import format_bytes, format_seconds
 
 NARROW = 100  # columns; below it optional columns are left out

@@ -6,17 +6,18 @@ from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from capacity.demand.passes import stage_pass
+from capacity.demand.phases import Phase, mean_cached_tokens, phases
 from capacity.errors import CapacityError
-from capacity.estimators import clients, speculation
-from capacity.estimators import control as cycle
-from capacity.estimators.passes import stage_pass
-from capacity.estimators.phases import Phase, mean_cached_tokens, phases
-from capacity.evaluate_world import Decision, check_case, decide, held_bytes, usable_bytes
+from capacity.estimate.world import Decision, check_case, decide, held_bytes, usable_bytes
+from capacity.formulas import control_cycle as cycle
+from capacity.formulas import sharing as clients
+from capacity.formulas import speculation
 from capacity.inputs import check_each, check_kind
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.control_plan import (
+from capacity.studies.deadline import (
     LARGEST_BATCH,
     Change,
     ControlPlan,

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.catalog import load_hardware
-from capacity.ceilings import peak_or_refuse
+from capacity.catalog.parts import load_hardware
+from capacity.demand import work
 from capacity.errors import CapacityError
-from capacity.estimators import latency, work
+from capacity.formulas import latency
 from capacity.specs.calibration import Calibration, HoldOutError, Scope
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun
+from capacity.supply.ceilings import peak_or_refuse
 from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
@@ -228,7 +229,7 @@ def as_toml(items: Iterable[Calibration], *, note: str) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the calibrations of a file of runs, one for each part and weights format that has three models."""
-    from capacity.measure.records import read_runs
+    from capacity.catalog.runs import read_runs
 
     if len(arguments) != 1:
         raise SystemExit("usage: python -m capacity.validation.fit_reference RUNS.jsonl")

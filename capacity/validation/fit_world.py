@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.catalog import hardware_ids, load_hardware
-from capacity.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
-from capacity.estimators.phases import Phase
-from capacity.estimators.work import Work
-from capacity.evaluate_world import world_ceilings
+from capacity.catalog.parts import hardware_ids, load_hardware
+from capacity.demand.phases import Phase
+from capacity.demand.work import Work
+from capacity.estimate.world import world_ceilings
+from capacity.supply.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
 from capacity.validation.compare import Errors, Pair, summarise
 from capacity.validation.world_rows import Case, read_cases, read_rows
 

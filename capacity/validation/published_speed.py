@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from capacity import evaluate
-from capacity.catalog import load_hardware, load_model
+from capacity.catalog.parts import load_hardware, load_model
 from capacity.errors import CapacityError
+from capacity.estimate import time as evaluate
 from capacity.results import Result
 from capacity.specs.deployment import Deployment
 from capacity.validation.compare import Errors, Pair, summarise

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from capacity.errors import SpecError
-from capacity.importers.text_file import read_text
+from capacity.files.text_file import read_text
 
 LARGEST_FILE_BYTES = 10_000_000
 LONGEST_COUNT = 9

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import ClassVar
 
-from capacity.catalog_world import load_world_model
+from capacity.catalog.worlds import load_world_model
 from capacity.errors import CapacityError
-from capacity.evaluate_world import decide, held_bytes
+from capacity.estimate.world import decide, held_bytes
 from capacity.results import Result
 from capacity.specs.world import WorldModelSpec
 from capacity.units import format_bytes, format_seconds

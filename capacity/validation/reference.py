@@ -8,12 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
-from capacity import evaluate
-from capacity.calibrations import calibration_for, calibrations
-from capacity.catalog import load_hardware
+from capacity.catalog.calibrations import calibration_for, calibrations
+from capacity.catalog.parts import load_hardware
+from capacity.catalog.runs import read_runs
+from capacity.demand import memory
 from capacity.errors import CapacityError, SpecError
-from capacity.estimators import memory
-from capacity.measure.records import read_runs
+from capacity.estimate import time as evaluate
 from capacity.measure.shape import SIZES
 from capacity.results import Result
 from capacity.specs.deployment import Deployment

@@ -11,9 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from capacity.catalog import load_hardware
-from capacity.catalog_world import load_world_model
-from capacity.estimators.phases import Phase, phases
+from capacity.catalog.parts import load_hardware
+from capacity.catalog.worlds import load_world_model
+from capacity.demand.phases import Phase, phases
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec

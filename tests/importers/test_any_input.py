@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capacity.errors import SpecError
-from capacity.importers.huggingface import import_model
+from capacity.importers.huggingface.model import import_model
 from capacity.specs.model import ModelSpec
 
 SMALL = [

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from capacity.demand.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
 from capacity.errors import SpecError
-from capacity.estimators.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
-from capacity.importers.hf.facts import model_types
-from capacity.importers.huggingface import import_model
+from capacity.importers.huggingface.facts import model_types
+from capacity.importers.huggingface.model import import_model
 from capacity.specs.deployment import Deployment
 
 DATA = Path(__file__).parent.parent / "data"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import capacity as cap
+from capacity.demand import work
 from capacity.errors import CapacityError
-from capacity.estimators import work
 from capacity.measure.memory_probe import largest_batch
 from capacity.measure.operators import operator_table
 from capacity.measure.shape import DecoderShape

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from capacity.catalog.runs import read_runs
 from capacity.measure import gpu_campaign
 from capacity.measure.gpu_campaign import Stage
-from capacity.measure.records import read_runs
 
 SLEEP = (sys.executable, "-c", "print('begun', flush=True); import time; time.sleep(60)")
 HELLO = (sys.executable, "-c", "print('hello')")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
-from capacity.estimators import work
+from capacity.demand import work
 from capacity.measure.operators import operator_table
 from capacity.measure.shape import DecoderShape
 from capacity.specs.model import Attention, Dense, LayerGroup

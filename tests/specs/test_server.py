@@ -2,7 +2,7 @@
 
 import pytest
 
-from capacity import catalog
+from capacity.catalog import parts as catalog
 from capacity.errors import SpecError
 from capacity.specs.server import ServerSpec
 

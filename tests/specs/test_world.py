@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.catalog_world import load_world_model, world_model_ids
+from capacity.catalog.worlds import load_world_model, world_model_ids
+from capacity.demand.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
+from capacity.demand.modules import modules
 from capacity.errors import SpecError
-from capacity.estimators.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
-from capacity.estimators.modules import modules
 from capacity.specs.deployment import Deployment
 from capacity.specs.world import TokenRule
 

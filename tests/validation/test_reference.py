@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capacity.catalog.runs import write_runs
 from capacity.cli import run as command
 from capacity.errors import CapacityError
-from capacity.measure.records import write_runs
 from capacity.validation import reference
 from capacity.validation.fit_reference import Terms, fit, search, stacked
 from capacity.validation.fit_reference import main as fit_main

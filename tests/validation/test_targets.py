@@ -8,9 +8,9 @@ from importlib.resources import files
 
 import pytest
 
+from capacity.catalog.runs import write_runs
 from capacity.cli import run as command
 from capacity.errors import CapacityError, SpecError
-from capacity.measure.records import write_runs
 from capacity.specs.measured_run import MeasuredRun
 from capacity.validation import reference
 from capacity.validation.targets import RunPair, judge

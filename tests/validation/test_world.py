@@ -9,7 +9,7 @@ import pytest
 
 from capacity.cli import run
 from capacity.errors import CapacityError
-from capacity.evaluate_world import world_calibration
+from capacity.estimate.world import world_calibration
 from capacity.validation import fit_world
 from capacity.validation.compare import summarise
 from capacity.validation.published_world import validate

@@ -1,0 +1,45 @@
+"""Files that say a deployment or a workload: TOML or JSON tables of the fields of those specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import SpecError, unknown_name
+from capacity.files.json_file import read_object
+from capacity.files.text_file import read_toml
+from capacity.specs.base import Spec
+from capacity.specs.deployment import Deployment
+from capacity.specs.workload import Workload
+
+
+def read_deployment(path: str | Path) -> dict[str, Any]:
+    """Fields of a deployment, from a ``.toml`` or ``.json`` file; their names are checked, their values are not.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read or holds an unknown field.
+    """
+    return _known_fields(Path(path), Deployment)
+
+
+def read_workload(path: str | Path) -> dict[str, Any]:
+    """Fields of a workload, from a ``.toml`` or ``.json`` file; their names are checked, their values are not."""
+    return _known_fields(Path(path), Workload)
+
+
+def _known_fields(path: Path, kind: type[Spec]) -> dict[str, Any]:
+    table = _read_table(path)
+    for name in table:
+        if name not in kind.model_fields:
+            raise SpecError(f"{path}: {unknown_name('field', name, kind.model_fields)}")
+    return table
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    if path.suffix == ".json":
+        return read_object(path)
+    if path.suffix != ".toml":
+        raise SpecError(f"{path}: a deployment or workload is a .toml or .json file")
+    return read_toml(path)

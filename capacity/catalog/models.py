@@ -1,0 +1,138 @@
+"""Name, path or table to model: shipped files, those of user folders, and any ``config.json``.
+
+A model file holds a configuration with its provenance: ``id``, ``name``, ``config``, ``checkpoint``, ``sources``
+and ``notes``. It goes through the same importer as a ``config.json``, which a user folder may hold as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import SpecError, unknown_name
+from capacity.files.json_file import kind_of, read_object
+from capacity.files.text_file import name_or_path
+from capacity.importers.huggingface.model import import_config, import_model
+from capacity.specs.checkpoint import Checkpoint
+from capacity.specs.model import ModelSpec
+
+Folders = Iterable[str | os.PathLike[str]]
+Stamp = tuple[str, int, int, int]
+_FIELDS = ("id", "name", "config", "checkpoint", "sources", "notes")
+
+
+def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> ModelSpec:
+    """The model with this name, in this ``config.json`` or its folder, or described by this table.
+
+    Raises
+    ------
+    SpecError
+        For an unknown name (with the nearest ones), an unreadable file, or a configuration that is not understood.
+
+    Examples
+    --------
+    >>> load_model("llama-3-8b").decoder.layer_count
+    32
+    """
+    if isinstance(source, Mapping):
+        return _from_table(source, str(source.get("name", source.get("_name_or_path", "config")))[:200])
+    path = _file(name_or_path(source, "model"), user_folders(folders))
+    return _cached_model(path, _stamps(path))
+
+
+def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
+    """Names of all models that can be loaded by name, sorted."""
+    stems = set()
+    for folder in _search(user_folders(folders)):
+        with suppress(OSError):
+            stems |= {name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json")}
+    return tuple(sorted(stems))
+
+
+@lru_cache(maxsize=512)
+def _cached_model(path: str, stamps: tuple[Stamp, ...]) -> ModelSpec:
+    if os.path.basename(path) == "config.json":
+        return import_model(path)
+    data = read_object(Path(path))
+    return _from_table(data, path) if "config" in data else import_model(path)
+
+
+def _from_table(data: Mapping[str, Any], where: str) -> ModelSpec:
+    if "config" not in data:
+        return import_model(data, name=None)
+    for key in data:
+        if key not in _FIELDS:
+            raise SpecError(f"{where}: {unknown_name('field', str(key), _FIELDS)}")
+    config = data["config"]
+    if not isinstance(config, Mapping):
+        raise SpecError(f"{where}: config must be an object, got a {kind_of(config)}")
+    model = import_config(config, str(data.get("name", data.get("id", "model"))), where)
+    changes: dict[str, Any] = {"notes": (*_strings(data, "notes", where), *model.notes)}
+    if data.get("checkpoint") is not None:
+        changes["checkpoint"] = Checkpoint.parse(data["checkpoint"], f"{where}: checkpoint")
+        changes["notes"] = tuple(note for note in changes["notes"] if not note.startswith("stored format assumed"))
+    table = model.model_dump() | changes | {"sources": data.get("sources", ())}
+    return ModelSpec.parse(table, where)
+
+
+def _strings(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = data.get(key, ())
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise SpecError(f"{where}: {key} must be a list of strings")
+    return tuple(value)
+
+
+def _file(name: str, user: tuple[str, ...]) -> str:
+    """The file that a name, a path or a folder means."""
+    if name.endswith(".json") or os.sep in name or os.path.isdir(name):
+        if os.path.isdir(name):
+            if not os.path.isfile(os.path.join(name, "config.json")):
+                raise SpecError(f"{name[:200]}: the folder has no config.json")
+            return os.path.join(name, "config.json")
+        if not os.path.isfile(name):
+            raise SpecError(f"no model file at {name[:200]!r}")
+        return name
+    for folder in _search(user):
+        path = os.path.join(folder, f"{name}.json")
+        if len(name) < 200 and os.path.isfile(path):
+            return path
+    raise SpecError(unknown_name("model", name, model_ids(folders=user)))
+
+
+def _search(user: tuple[str, ...]) -> list[str]:
+    """Folders that may hold models, first come first served."""
+    return [place for folder in user for place in (os.path.join(folder, "models"), folder)] + [_shipped()]
+
+
+@cache
+def _shipped() -> str:
+    return str(Path(str(files("capacity"))) / "data" / "models")
+
+
+def user_folders(folders: Folders) -> tuple[str, ...]:
+    """Folders to search before the shipped ones: those given, then those of the environment."""
+    given = [folders] if isinstance(folders, str | os.PathLike) else folders
+    if not isinstance(given, Iterable):
+        raise SpecError(f"folders must be a path or a list of paths, got {type(folders).__name__}")
+    from_environment = os.environ.get("CAPACITY_PATH", "").split(os.pathsep)
+    return (*(name_or_path(folder, "folder") for folder in given), *filter(None, from_environment))
+
+
+def file_stamp(path: str) -> Stamp:
+    """Changes when the file does, so that an edited file is read again."""
+    status = os.stat(path)
+    return path, status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _stamps(path: str) -> tuple[Stamp, ...]:
+    """Stamps of a model file and, beside a ``config.json``, of what else says how the model is stored."""
+    folder, name = os.path.split(path)
+    beside = os.listdir(folder or ".") if name == "config.json" else ()
+    endings = (".safetensors", ".safetensors.index.json", "hf_quant_config.json")
+    stored = sorted(other for other in beside if other.endswith(endings))
+    return tuple(file_stamp(other) for other in (path, *(os.path.join(folder, other) for other in stored)))

@@ -1,0 +1,207 @@
+"""Name, path or table to spec: the only reader of spec files.
+
+Folders are searched in this order: those given as ``folders``, those in the environment variable
+``CAPACITY_PATH`` (separated as in PATH), the shipped ones. Loading one part reads that file alone, once.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from capacity.catalog.models import Folders, Stamp, file_stamp, user_folders
+from capacity.catalog.models import load_model as load_model
+from capacity.catalog.models import model_ids as model_ids
+from capacity.errors import SpecError, unknown_name
+from capacity.files.text_file import name_or_path, read_toml
+from capacity.specs.hardware import HardwareSpec, still_measured
+from capacity.specs.prices import Price
+from capacity.specs.provenance import figures, named
+from capacity.specs.server import ServerSpec
+
+_LONGEST_CHAIN = 8
+
+
+def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> HardwareSpec:
+    """The part with this id, in this TOML file, or described by this table.
+
+    A file or table may say ``based_on = "<id>"`` and then only what differs; what it inherits is ``assumed``.
+
+    Raises
+    ------
+    SpecError
+        For an unknown id (with the nearest ones), an unreadable file, or figures that do not hold together.
+
+    Examples
+    --------
+    >>> load_hardware("nvidia-h100-sxm5-80gb").memory.capacity_bytes
+    85520809984
+    """
+    if isinstance(source, Mapping):
+        where, table = str(source.get("name", "hardware"))[:200], dict(source)
+        return _hardware(table, where, _base(table, where, user_folders(folders), ()))
+    user = user_folders(folders)
+    return _hardware_file(name_or_path(source, "part"), user, ())
+
+
+def hardware_ids(*, folders: Folders = ()) -> tuple[str, ...]:
+    """Ids of all parts that can be loaded by name, sorted."""
+    return _ids("hardware_specs", user_folders(folders))
+
+
+def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> ServerSpec:
+    """The server with this id, in this TOML file, or described by this table; its device must be a known part.
+
+    Examples
+    --------
+    >>> server = load_server("nvidia-hgx-h100-8x80gb")
+    >>> server.devices, server.device
+    (8, 'nvidia-h100-sxm5-80gb')
+    """
+    user = user_folders(folders)
+    if isinstance(source, Mapping):
+        return _server(dict(source), str(source.get("name", "server"))[:200], user)
+    path = _file(name_or_path(source, "server"), "server", "hardware_specs/servers", user)
+    return _server(_table(path), path, user)
+
+
+def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
+    """Ids of all servers that can be loaded by name, sorted."""
+    return _ids("hardware_specs/servers", user_folders(folders))
+
+
+def load_prices(part: str | None = None) -> tuple[Price, ...]:
+    """Dated offers for an hour of one device, newest first; of one part, or of all.
+
+    Examples
+    --------
+    >>> [(price.seller, price.usd_per_hour_low) for price in load_prices("nvidia-gh200-96gb")]
+    [('Lambda', 2.29)]
+    """
+    return tuple(price for price in _all_prices() if part in (None, price.part))
+
+
+@cache
+def _all_prices() -> tuple[Price, ...]:
+    prices = []
+    for path in sorted(Path(str(files("capacity"))).glob("data/prices/*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        prices += [Price.parse(row, f"{path.name} line {line}") for line, row in enumerate(rows, start=2)]
+    return tuple(sorted(prices, key=lambda price: price.date, reverse=True))
+
+
+def _table(path: str) -> dict[str, Any]:
+    """The table in a spec file, with the id that its name gives it; do not change what is inside."""
+    return {"id": Path(path).stem} | _cached_table(path, file_stamp(path))
+
+
+@lru_cache(maxsize=512)
+def _cached_table(path: str, stamp: Stamp) -> dict[str, Any]:
+    return read_toml(path)
+
+
+def _hardware_file(name: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec:
+    path = _file(name, "part", "hardware_specs", user)
+    return _cached_hardware(path, file_stamp(path), _base(_table(path), path, user, (*chain, name)))
+
+
+@lru_cache(maxsize=512)
+def _cached_hardware(path: str, stamp: Stamp, base: HardwareSpec | None) -> HardwareSpec:
+    return _hardware(_table(path), path, base)
+
+
+def _hardware(data: dict[str, Any], where: str, base: HardwareSpec | None) -> HardwareSpec:
+    return HardwareSpec.parse(data if base is None else _merged(base, data), where)
+
+
+def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec | None:
+    """The part that a table starts from, read anew where its file has changed; None where it stands alone."""
+    name = data.get("based_on")
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise SpecError(f"{where}: based_on must be the id of a part, got {name!r:.60}")
+    if len(chain) > _LONGEST_CHAIN or name in chain:
+        raise SpecError(f"{where}: based_on leads in a circle: {' -> '.join((*chain, name))}")
+    return _hardware_file(name_or_path(name, "part"), user, chain)
+
+
+def _merged(base: HardwareSpec, own: dict[str, Any]) -> dict[str, Any]:
+    """The table of a part that is ``base`` but for what ``own`` says; figures it does not source are assumed."""
+    kept = base.model_copy(update={"measured": still_measured(base.measured, figures(own))})
+    inherited = kept.model_dump(exclude={"id", "sources", "unverified", "assumed", "based_on"}, exclude_none=True)
+    table = _over({**inherited, "name": f"{base.name} (changed)"}, own)
+    vouched = (*_patterns(own), *_names(own, "unverified"), *_names(own, "assumed"))
+    stated = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
+    table["assumed"] = (*_names(own, "assumed"), *(figure for figure in stated if not named(figure, vouched)))
+    return table
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``below`` with the tables and values of ``above`` laid over it."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _over(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _patterns(own: Mapping[str, Any]) -> tuple[str, ...]:
+    sources = own.get("sources", ())
+    rows = [row for row in sources if isinstance(row, Mapping)] if isinstance(sources, list | tuple) else []
+    return tuple(pattern for row in rows for pattern in _names(row, "fields"))
+
+
+def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """The list of names under a key; what is not one is left for the validators to refuse."""
+    value = table.get(key, ())
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()
+
+
+def _server(data: dict[str, Any], where: str, user: tuple[str, ...]) -> ServerSpec:
+    server = ServerSpec.parse(data, where)
+    _file(server.device, "part", "hardware_specs", user)
+    return server
+
+
+def _file(name: str, kind: str, subfolder: str, user: tuple[str, ...]) -> str:
+    """The file that an id or a path means."""
+    if name.endswith(".toml") or os.sep in name:
+        if not os.path.isfile(name):
+            raise SpecError(f"no {kind} file at {name[:200]!r}")
+        return name
+    for folder in _search(subfolder, user):
+        path = os.path.join(folder, f"{name}.toml")
+        if os.path.isfile(path):
+            return path
+    raise SpecError(unknown_name(kind, name, _ids(subfolder, user)))
+
+
+def _ids(subfolder: str, user: tuple[str, ...]) -> tuple[str, ...]:
+    stems = set()
+    for folder in _search(subfolder, user):
+        with suppress(OSError):
+            stems |= {name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")}
+    return tuple(sorted(stems))
+
+
+def _search(subfolder: str, user: tuple[str, ...]) -> list[str]:
+    """Folders that may hold specs of one kind, first come first served: parts may lie in a user's folder itself."""
+    own_name = subfolder.removeprefix("hardware_specs/")
+    places = [os.path.join(folder, subfolder) for folder in user]
+    places += [folder if own_name == "hardware_specs" else os.path.join(folder, own_name) for folder in user]
+    return [*places, os.path.join(_shipped_root(), subfolder)]
+
+
+@cache
+def _shipped_root() -> str:
+    """The folder that holds ``hardware_specs``: inside the installed package, or beside it in a checkout."""
+    package = Path(str(files("capacity")))
+    return str(package if (package / "hardware_specs").is_dir() else package.parent)

@@ -1,0 +1,72 @@
+"""Measured runs as lines of JSON: written whole or not at all, read with bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from capacity.errors import CapacityError, SpecError
+from capacity.files.text_file import read_text
+from capacity.files.whole_file import write_whole
+from capacity.specs.measured_run import MeasuredRun
+
+LARGEST_FILE_BYTES = 64_000_000
+
+
+def write_runs(path: str | Path, runs: Iterable[MeasuredRun]) -> Path:
+    """Write sealed runs, one a line; the file is whole or not there.
+
+    Raises
+    ------
+    CapacityError
+        If the file cannot be written.
+    """
+    target = Path(path)
+    lines = [_line(run.sealed()) for run in runs]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, "\n".join(lines) + "\n")
+    except OSError as error:
+        raise CapacityError(f"{target}: cannot be written ({error.strerror or error})") from None
+    return target
+
+
+def _line(run: MeasuredRun) -> str:
+    content = run.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps({"schema_version": run.schema_version} | content)
+
+
+def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:
+    """The runs of one file, each validated and its hash checked.
+
+    Raises
+    ------
+    SpecError
+        If the file is too large or not text, a line is not a run, or a run comes twice; the line number is given.
+    """
+    name, lines = Path(path).name, read_text(path, LARGEST_FILE_BYTES).splitlines()
+    runs: list[MeasuredRun] = []
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        run = _run(line, f"{name} line {number}")
+        if run.run_id in line_of:
+            raise SpecError(f"{name} line {number}: run {run.run_id[:12]} is that of line {line_of[run.run_id]} too")
+        line_of[run.run_id] = number
+        runs.append(run)
+    return tuple(runs)
+
+
+def _run(line: str, where: str) -> MeasuredRun:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise SpecError(f"{where}: not a JSON object") from None
+    if not isinstance(data, dict):
+        raise SpecError(f"{where}: not a JSON object")
+    run = MeasuredRun.parse(data, where)
+    if not run.run_id:
+        raise SpecError(f"{where}: run_id is missing; a stored run carries the hash of its content")
+    return run

@@ -1,0 +1,72 @@
+"""World model by shipped id, path, table or outside configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import SpecError, unknown_name
+from capacity.files.json_file import read_object
+from capacity.files.text_file import name_or_path
+from capacity.files.yaml_file import read_yaml
+from capacity.importers.worlds.policies import import_world_model, policy_base, policy_changes
+from capacity.specs.world import WorldModelSpec
+
+
+def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> WorldModelSpec:
+    """The world model of a shipped id, or the one in a file, folder or table.
+
+    A file or table is a world model of this package, or a configuration from outside: OpenVLA, a LeRobot policy,
+    DreamerV3 (``configs.yaml``, with the size at the end of ``name``), SigLIP, CLIP, DINOv2 or V-JEPA 2.
+
+    Raises
+    ------
+    SpecError
+        If there is none of that name, or the file describes no world model.
+    """
+    if isinstance(source, Mapping):
+        own = name or str(source.get("name", source.get("type", "world model")))
+        return _from_table(source, own, where=own)
+    asked = name_or_path(source, "world model")
+    if asked in world_model_ids():
+        return _shipped(asked)
+    path = Path(asked, "config.json") if os.path.isdir(asked) else Path(asked)
+    if path.suffix in (".json", ".yaml", ".yml") or os.path.exists(asked):
+        return _from_table(_read(path), name or path.resolve().parent.name, where=str(path))
+    raise SpecError(unknown_name("world model", asked, world_model_ids()))
+
+
+def _from_table(table: Mapping[str, Any], name: str, where: str) -> WorldModelSpec:
+    if "model" in table and "head" in table:
+        return WorldModelSpec.parse(table, where=where)
+    if "type" not in table:
+        return import_world_model(table, name, where)
+    base = policy_base(table, where)
+    shipped = _shipped(base)
+    changes, notes, assumed = policy_changes(table, shipped, where)
+    changed = shipped.replace(**changes).model_dump()
+    told = (*shipped.notes, *notes, f"what is not in the configuration is that of {base}")
+    changed |= {"name": name, "notes": told, "assumed": (*shipped.assumed, *assumed)}
+    return WorldModelSpec.parse(changed, where)
+
+
+@cache
+def world_model_ids() -> tuple[str, ...]:
+    """Ids of the shipped world models."""
+    folder = files("capacity").joinpath("data/world_models")
+    return tuple(sorted(item.name.removesuffix(".json") for item in folder.iterdir() if item.name.endswith(".json")))
+
+
+@cache
+def _shipped(name: str) -> WorldModelSpec:
+    text = files("capacity").joinpath(f"data/world_models/{name}.json").read_text(encoding="utf-8")
+    return WorldModelSpec.parse(json.loads(text), where=name)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    return read_yaml(path) if path.suffix in (".yaml", ".yml") else read_object(path)

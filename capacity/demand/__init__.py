@@ -1,0 +1,1 @@
+"""What a case asks for: modules, placement, operators, passes, phases, collectives."""

@@ -1,0 +1,105 @@
+"""Robots and sessions that share one device: batching, overlap, two systems, growing caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capacity.errors import CapacityError
+from capacity.formulas.control_cycle import check_count, check_time
+
+ArrayLike = Any
+
+
+def robots_unbatched(decision_s: ArrayLike, *, replan_interval_s: ArrayLike) -> Any:
+    """Robots that one device serves one after the other: floor(interval / S). Shape: broadcast. [robot]
+
+    Parameters
+    ----------
+    decision_s : array_like
+        Time that one decision keeps the device busy, S. [s]
+    replan_interval_s : array_like
+        Time between decisions that one robot asks for. [s]
+
+    Examples
+    --------
+    >>> int(robots_unbatched(0.073, replan_interval_s=0.5))
+    6
+    """
+    interval, busy = check_time("replan_interval_s", replan_interval_s), check_time("decision_s", decision_s)
+    return np.floor(interval / busy + 1e-9)
+
+
+def sessions_that_fit(free_bytes: ArrayLike, *, constant_bytes: ArrayLike, cache_bytes: ArrayLike) -> Any:
+    """Sessions whose state and cache fit: floor(free / (constant + cache)). Shape: broadcast. [session]
+
+    Parameters
+    ----------
+    free_bytes : array_like
+        Memory left beside weights and activations. [B]
+    constant_bytes : array_like
+        State of one session, whatever its length. [B]
+    cache_bytes : array_like
+        Cache of one session at the length in question. [B]
+
+    Examples
+    --------
+    >>> sessions_that_fit(62e9, constant_bytes=0, cache_bytes=[1.0737e9, 0]).tolist()
+    [57.0, inf]
+    """
+    each = np.asarray(constant_bytes, dtype=float) + np.asarray(cache_bytes, dtype=float)
+    free = np.maximum(np.asarray(free_bytes, dtype=float), 0.0)
+    if np.any(each < 0):
+        raise CapacityError("bytes of a session must not be negative")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(each > 0, np.floor(free / each), np.inf)
+
+
+def cache_tokens(
+    elapsed_s: ArrayLike, *, start_tokens: ArrayLike, tokens_per_s: ArrayLike, window_tokens: int | None
+) -> Any:
+    """Tokens in the cache of a session of some age: they grow with time up to the window. [token]
+
+    Parameters
+    ----------
+    elapsed_s : array_like
+        Length of the session. [s]
+    start_tokens : array_like
+        Tokens of its prompt. [token]
+    tokens_per_s : array_like
+        Frames a second times tokens a frame. [token/s]
+    window_tokens : int or None
+        Longest context kept; None keeps all. [token]
+
+    Examples
+    --------
+    >>> cache_tokens([1, 100], start_tokens=20, tokens_per_s=30 * 256, window_tokens=25_600).tolist()
+    [7700.0, 25600.0]
+    """
+    made = np.ceil(check_time("elapsed_s", elapsed_s, zero=True) * np.asarray(tokens_per_s, dtype=float))
+    tokens = np.asarray(start_tokens, dtype=float) + made
+    return tokens if window_tokens is None else np.minimum(tokens, float(check_count("window_tokens", window_tokens)))
+
+
+def seconds_until_full(free_bytes: ArrayLike, *, sessions: ArrayLike, bytes_per_s: ArrayLike) -> Any:
+    """Time until the caches of ``sessions`` that started together have filled the memory. [s]
+
+    Parameters
+    ----------
+    free_bytes : array_like
+        Memory left beside weights, activations and constant state. [B]
+    sessions : array_like
+        Sessions that run at once. [session]
+    bytes_per_s : array_like
+        Cache growth of one session: tokens a second times bytes a token. [B/s]
+
+    Examples
+    --------
+    >>> round(float(seconds_until_full(62e9, sessions=1, bytes_per_s=7680 * 524_288)), 1)
+    15.4
+    """
+    rate = np.asarray(bytes_per_s, dtype=float)
+    if not np.all(rate > 0):
+        raise CapacityError(f"bytes_per_s must be positive, got {bytes_per_s!r}; without growth memory never fills")
+    return np.maximum(np.asarray(free_bytes, dtype=float), 0.0) / (check_count("sessions", sessions) * rate)

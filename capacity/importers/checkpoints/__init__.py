@@ -1,0 +1,1 @@
+"""How checkpoints are stored: tensor headers and quantisation configurations."""

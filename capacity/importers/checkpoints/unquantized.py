@@ -1,0 +1,191 @@
+"""Which layers of which parts a quantised checkpoint leaves in its plain format, from the lists in its configuration.
+
+An entry is the name of a module or of what holds it (``model.layers.0.self_attn``, ``self_attn``), may hold ``*``, and
+is a regular expression after ``re:``; these are the forms of transformers, ModelOpt and compressed-tensors.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from capacity.errors import SpecError
+from capacity.files.json_file import kind_of
+from capacity.importers.huggingface.layer_modules import LayerModule
+
+LEFT_ALONE = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
+MOST_ENTRIES = 20_000
+MOST_STEPS = 20_000_000  # of looking for entries among modules, about three seconds
+MOST_REPEATS = 4  # and groups, of a regular expression from outside: its search may try a name's length to this power
+
+
+def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
+    """Layers by part whose matrices ``table`` leaves alone.
+
+    Raises
+    ------
+    SpecError
+        For an entry that names no module, or a part of which one layer would be stored in two formats.
+    """
+    alone: set[LayerModule] = set()
+    known = _Modules(modules)
+    for place, entry in dict.fromkeys(_left_alone(table, where)):
+        named = known.named(entry, place)
+        if not named and "lm_head" in entry:  # under another root, as language_model.lm_head
+            named = {module for module in modules if module.part == "lm_head"}
+        if not named and not _never_quantized(entry, known.last_layer):
+            raise SpecError(f"{place} names {entry!r:.120}, which is no module known here{_such_as(modules)}")
+        alone |= named
+    targets = dict.fromkeys(_targets(table, where))
+    if targets:
+        alone |= set(modules) - set().union(*(_target(entry, known, place) for place, entry in targets))
+    return _whole_layers(alone, modules, where)
+
+
+def _left_alone(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
+    for key in LEFT_ALONE:
+        yield from ((f"{where}: {key}", entry) for entry in _strings(table.get(key), f"{where}: {key}"))
+    rules = table.get("dynamic")  # of GPTQModel: "-:" leaves alone what the expression finds
+    if not isinstance(rules, Mapping | None):
+        raise SpecError(f"{where}: dynamic must be an object, got a {kind_of(rules)}")
+    for rule in rules or ():
+        if not rule.startswith("-:"):
+            raise SpecError(f"{where}: dynamic {rule!r:.80} is not supported; only rules that begin with -: are")
+        yield f"{where}: dynamic", f"re:{rule[2:]}"
+
+
+def _targets(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
+    """Entries of the lists that say what alone is quantised; none where that is every linear layer."""
+    blocks = table.get("modules_in_block_to_quantize")
+    place = f"{where}: modules_in_block_to_quantize"
+    if isinstance(blocks, list) and all(isinstance(block, list) for block in blocks):
+        blocks = [name for block in blocks for name in block]
+    yield from ((place, entry) for entry in _strings(blocks, place))
+    groups = table.get("config_groups")
+    given: list[tuple[str, str]] = []
+    for key, group in groups.items() if isinstance(groups, Mapping) else ():
+        place = f"{where}: config_groups.{key}.targets"
+        entries = _strings(group.get("targets") if isinstance(group, Mapping) else None, place)
+        given += [(place, entry) for entry in entries or ["Linear"]]
+    if all(entry != "Linear" for _, entry in given):
+        yield from given
+
+
+def _strings(value: Any, where: str) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise SpecError(f"{where} must be a list of module names")
+    if len(value) > MOST_ENTRIES:
+        raise SpecError(f"{where} has {len(value):,} entries; at most {MOST_ENTRIES:,} are read")
+    return value
+
+
+def _target(entry: str, known: _Modules, place: str) -> set[LayerModule]:
+    named = known.named(entry, place)
+    if not named:
+        raise SpecError(f"{place} names {entry!r:.120}; supported: Linear, or modules{_such_as(known.modules)}")
+    return named
+
+
+class _Modules:
+    """The modules by each word of their names, and the steps that looking for entries among them may still take."""
+
+    def __init__(self, modules: Sequence[LayerModule]) -> None:
+        self.modules = modules
+        self.last_layer = max((module.layer for module in modules), default=None)
+        self._steps_left = float(MOST_STEPS)
+        self._by_word: dict[str, list[LayerModule]] = {}
+        for module in modules:
+            for word in set(module.name.split(".")):
+                self._by_word.setdefault(word, []).append(module)
+
+    def named(self, entry: str, place: str) -> set[LayerModule]:
+        """The modules that an entry names, alone or with others around them."""
+        if entry.startswith("re:"):
+            expression = _expression(entry.removeprefix("re:"), place)
+            self._take(_steps(expression.pattern) * len(self.modules), entry, place)
+            return {module for module in self.modules if expression.match(module.name)}
+        if "*" in entry:
+            body = _expression(".*".join(map(re.escape, re.split(r"\*+", entry))), place).pattern
+            self._take(_steps(body) * len(self.modules), entry, place)
+            around = re.compile(rf"(?:.*\.)?{body}(?:\..*)?")
+            return {module for module in self.modules if around.fullmatch(module.name)}
+        fewest = min((self._by_word.get(word, []) for word in entry.split(".")), key=len)
+        self._take(len(fewest), entry, place)
+        return {module for module in fewest if f".{entry}." in f".{module.name}."}
+
+    def _take(self, steps: float, entry: str, place: str) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise SpecError(
+                f"{place}: looking for entries among {len(self.modules):,} modules takes too long at {entry!r:.80}; "
+                "list fewer entries with * or re:"
+            )
+
+
+def _steps(expression: str) -> float:
+    """About the steps of one match: a repeat tries several lengths, and groups multiply their alternatives."""
+    groups = max(1, expression.count("("))
+    alternatives = (expression.count("|") / groups + 1) ** groups
+    return alternatives * 8.0 ** len(re.findall(r"[*+?{]", expression))
+
+
+def _expression(text: str, place: str) -> re.Pattern[str]:
+    """A regular expression from outside, refused where its search could take very long."""
+    many = max(len(re.findall(r"[*+?{]", text)), text.count("(")) > MOST_REPEATS
+    if many or len(text) > 200 or re.search(r"\)[*+?{]", text):
+        raise SpecError(
+            f"{place} holds {text!r:.80}; only an expression of at most 200 characters, {MOST_REPEATS} repeats and "
+            f"{MOST_REPEATS} groups is read, and no group may be repeated"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of what a later Python will read otherwise
+            return re.compile(text)
+    except (re.error, RecursionError, OverflowError, Warning):
+        raise SpecError(f"{place} holds {text!r:.80}, which is no regular expression of one meaning") from None
+
+
+def _never_quantized(entry: str, last_layer: int | None) -> bool:
+    """Whether an entry is about modules that no method quantises, or layers beside those of the model."""
+    marks = _marks()
+    if any(mark in entry for mark in marks["inside"]):
+        return True
+    if any(re.search(rf"(?<![a-z0-9_]){word}(?![a-z0-9_])", entry) for word in marks["words"]):
+        return True
+    number = re.search(r"\blayers\\?\.(\d{1,6})(?!\d)", entry)
+    return number is not None and last_layer is not None and int(number[1]) > last_layer
+
+
+@cache
+def _marks() -> dict[str, list[str]]:
+    return tomllib.loads(files("capacity").joinpath("data/unquantized.toml").read_text(encoding="utf-8"))
+
+
+def _whole_layers(alone: set[LayerModule], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
+    matrices: dict[tuple[str, int], list[LayerModule]] = {}
+    for module in modules:
+        matrices.setdefault((module.part, module.layer), []).append(module)
+    found: dict[str, set[int]] = {}
+    for (part, layer), members in matrices.items():
+        kept = [module.name for module in members if module in alone]
+        if not kept:
+            continue
+        others = [module.name for module in members if module not in alone]
+        if others:
+            raise SpecError(
+                f"{where}: {kept[0]} is left alone and {others[0]} is not, but a layer has one format for its {part}; "
+                "leave out quantization_config, and give weights and overrides in the deployment"
+            )
+        found.setdefault(part, set()).add(layer)
+    return found
+
+
+def _such_as(modules: Sequence[LayerModule]) -> str:
+    return f"; one would be {modules[0].name}" if modules else ""

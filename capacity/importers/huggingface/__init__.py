@@ -1,0 +1,1 @@
+"""Hugging Face configuration files as model specs."""

@@ -1,0 +1,156 @@
+"""The mixer of each layer: grouped or latent attention, full, sliding or chunked."""
+
+from __future__ import annotations
+
+from capacity.importers.huggingface.config import Config
+from capacity.importers.huggingface.facts import AttentionFacts, TypeFacts
+from capacity.specs.model import Attention, Indexer, LatentAttention, Mixer, Projection
+
+SPANS = {"full_attention": "full", "sliding_attention": "sliding", "chunked_attention": "chunked"}
+
+
+def mixers(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
+    """One mixer for each layer, the same object for layers that are alike."""
+    if facts.attention.kind == "latent":
+        return [_latent(config, facts)] * layers
+    plain = _grouped(config, facts)
+    window, kinds = _window(config, facts.attention), _layer_kinds(config, facts.attention, layers)
+    made: dict[str, Mixer] = {"full_attention": plain}
+    for kind in dict.fromkeys(kinds):
+        if kind != "full_attention":
+            if window is None:
+                raise config.fault(facts.attention.window_key or "layer_types", f"is needed for {kind} layers")
+            made[kind] = Attention.parse({**plain.model_dump(), "span": SPANS[kind], "window": window}, config.where)
+    return [made[kind] for kind in kinds]
+
+
+def _grouped(config: Config, facts: TypeFacts) -> Attention:
+    attention, keys = facts.attention, facts.keys
+    heads = config.count(keys.heads)
+    kv_heads = _falcon_kv_heads(config, heads) if attention.kind == "falcon" else _kv_heads(config, facts, heads)
+    biases: tuple[Projection, ...] = ()
+    if config.switch(attention.qkv_bias):
+        biases += ("query", "key", "value")
+    if config.switch(attention.output_bias):
+        biases += ("output",)
+    normed = attention.query_key_norm != "none" and config.switch(attention.query_key_norm_if)
+    table = {
+        "query_heads": heads,
+        "kv_heads": kv_heads,
+        "head_size": _head_size(config, facts, heads),
+        "biases": biases,
+        "query_key_norm": attention.query_key_norm if normed else "none",
+        "query_key_norm_bias": attention.query_key_norm_bias and normed,
+        "sinks": attention.sinks,
+    }
+    return Attention.parse(table, config.where)
+
+
+def _kv_heads(config: Config, facts: TypeFacts, heads: int) -> int:
+    given = config.optional_count(facts.keys.kv_heads) if facts.keys.kv_heads else None
+    return given or heads
+
+
+def _falcon_kv_heads(config: Config, heads: int) -> int:
+    """The new architecture groups queries by ``num_kv_heads``; the old one has one KV head, or all of them."""
+    if config.flag("new_decoder_architecture"):
+        return config.optional_count("num_kv_heads") or heads
+    config.given("num_kv_heads")
+    return 1 if config.flag("multi_query") else heads
+
+
+def _head_size(config: Config, facts: TypeFacts, heads: int) -> int:
+    given = config.optional_count(facts.keys.head_size) if facts.keys.head_size else None
+    if given is not None:
+        return given
+    hidden = config.count(facts.keys.hidden)
+    if hidden % heads:
+        raise config.fault(facts.keys.heads, f"= {heads} does not divide the hidden size {hidden}")
+    return hidden // heads
+
+
+def _latent(config: Config, facts: TypeFacts) -> LatentAttention:
+    heads = config.count(facts.keys.heads)
+    config.given(facts.keys.kv_heads)
+    config.given(facts.keys.head_size)
+    rank, biases = config.optional_count("q_lora_rank"), config.flag("attention_bias")
+    if biases and rank is None:
+        raise config.fault("attention_bias", "is supported in latent attention only with a q_lora_rank")
+    nope = config.count("qk_nope_head_dim")
+    table = {
+        "query_heads": heads,
+        "query_rank": rank,
+        "kv_rank": config.count("kv_lora_rank"),
+        "nope_size": nope,
+        "rope_size": config.count("qk_rope_head_dim"),
+        "value_size": config.optional_count("v_head_dim") or config.count(facts.keys.hidden) // heads,
+        "biases": biases,
+        "indexer": _indexer(config),
+    }
+    return LatentAttention.parse(table, config.where)
+
+
+def _indexer(config: Config) -> Indexer | None:
+    if "index_head_dim" not in config.defaults and not config.has("index_head_dim"):
+        return None
+    table = {"heads": config.count("index_n_heads"), "head_size": config.count("index_head_dim")}
+    return Indexer.parse({**table, "top_k": config.count("index_topk")}, config.where)
+
+
+def _window(config: Config, facts: AttentionFacts) -> int | None:
+    if not facts.window_key or not config.switch(facts.window_if):
+        config.given(facts.window_key or "layer_types")
+        return None
+    return config.optional_count(facts.window_key)
+
+
+def _layer_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
+    """What a list of layer types says, and without one what the class of the type does."""
+    for key in (facts.window_from_key, facts.pattern_key):
+        if key:
+            config.given(key)
+    kinds = config.names("layer_types", SPANS)
+    if kinds is None:
+        return _ruled_kinds(config, facts, layers)
+    if len(kinds) != layers:
+        raise config.fault("layer_types", f"has {len(kinds)} entries for {layers} layers")
+    return list(kinds)
+
+
+def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
+    if facts.window_rule == "none" or _window(config, facts) is None:
+        return ["full_attention"] * layers
+    if facts.window_rule == "every":
+        return ["sliding_attention"] * layers
+    if facts.window_rule == "from_layer":
+        first = config.count(facts.window_from_key, least=0)
+        return ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
+    if facts.window_rule == "chunked_with_rope":
+        return ["chunked_attention" if one else "full_attention" for one in _rotary(config, layers)]
+    if facts.window_rule == "sliding_without_rope":
+        return ["full_attention" if one else "sliding_attention" for one in _rotary(config, layers)]
+    return _patterned(config, facts, layers)
+
+
+def _rotary(config: Config, layers: int) -> tuple[int, ...]:
+    """1 for layers with rotary positions, 0 for those without."""
+    rotary = config.counts("no_rope_layers", most=1)
+    if not rotary:
+        period = config.count("no_rope_layer_interval")
+        rotary = tuple(int((i + 1) % period != 0) for i in range(layers))
+    if len(rotary) != layers:
+        raise config.fault("no_rope_layers", f"has {len(rotary)} entries for {layers} layers")
+    return rotary
+
+
+def _patterned(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
+    """The last layer of each period sees everything; a period may be spelled out, local and global, as ``LLLG``."""
+    spelled = config.value(facts.pattern_key) if facts.pattern_key else None
+    if isinstance(spelled, str):
+        if not spelled or set(spelled) - {"L", "G"} or layers % len(spelled):
+            raise config.fault(
+                facts.pattern_key, f"= {spelled!r:.40} must be of L and G, in a number that divides the {layers} layers"
+            )
+        return ["full_attention" if one == "G" else "sliding_attention" for one in spelled] * (layers // len(spelled))
+    period = (config.optional_count(facts.pattern_key) if facts.pattern_key else None) or facts.pattern or 1
+    return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]

@@ -1,0 +1,202 @@
+"""Single values of a configuration: typed, bounded, with the defaults of the type, remembering what was read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from capacity.errors import SpecError
+from capacity.files.json_file import kind_of
+from capacity.importers.huggingface.unread import Unread
+from capacity.specs.base import LARGEST_COUNT
+
+Keys = str | tuple[str, ...]
+_ABSENT = object()
+
+
+class Config:
+    """The keys of one configuration. A key may be dotted; several names for one fact must agree.
+
+    ``harmless`` keys need no reader; for ``required`` ones no default of the type is taken.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        where: str,
+        defaults: Mapping[str, Any],
+        kind: str,
+        harmless: tuple[str, ...] = (),
+        required: frozenset[str] = frozenset(),
+    ) -> None:
+        self.data = data
+        self.where = where
+        self.kind = kind
+        self.notes: list[str] = []
+        self.assumed: list[str] = []
+        self.defaults = defaults
+        self._required = required
+        self._read: set[str] = set(harmless)
+
+    def count(self, keys: Keys, *, least: int = 1, most: int = LARGEST_COUNT) -> int:
+        """A whole number that must be there, or have a default in the type."""
+        value = self.optional_count(keys, least=least, most=most)
+        if value is None:
+            raise self.fault(keys, "is missing, and its type has no default for it")
+        return value
+
+    def optional_count(self, keys: Keys, *, least: int = 1, most: int = LARGEST_COUNT) -> int | None:
+        """A whole number, or None where the key is null or nowhere."""
+        value = self.value(keys)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.fault(keys, f"must be a whole number, got {_short(value)}")
+        if not least <= value <= most:
+            raise self.fault(keys, f"must be between {least} and {most}, got {_short(value)}")
+        return value
+
+    def flag(self, keys: Keys) -> bool:
+        """True or false; null counts as false."""
+        value = self.value(keys)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self.fault(keys, f"must be true or false, got {_short(value)}")
+        return value
+
+    def switch(self, choice: bool | str) -> bool:
+        """A yes or no that the type fixes, or the key that decides; ``not key`` turns it round."""
+        if isinstance(choice, bool):
+            return choice
+        return self.flag(choice.removeprefix("not ")) != choice.startswith("not ")
+
+    def counts(self, keys: Keys, *, most: int = LARGEST_COUNT) -> tuple[int, ...] | None:
+        """A list of whole numbers, or None."""
+        value = self._list(keys)
+        if value is None:
+            return None
+        if any(isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= most for item in value):
+            raise self.fault(keys, f"must be a list of whole numbers from 0 to {most}")
+        return tuple(value)
+
+    def names(self, keys: Keys, allowed: Iterable[str]) -> tuple[str, ...] | None:
+        """A list of strings, each one of ``allowed``, or None."""
+        value, known = self._list(keys), tuple(allowed)
+        for item in value or ():
+            if not isinstance(item, str) or item not in known:
+                raise self.fault(keys, f"holds {_short(item)}; supported: {', '.join(known)}")
+        return None if value is None else tuple(value)
+
+    def value(self, keys: Keys) -> Any:
+        """What the file says, or the default of the type with a note, or None. A required key has no default."""
+        given = self.given(keys)
+        if given is not _ABSENT:
+            return given
+        name = _first(keys)
+        default = self.defaults.get(name)
+        if default is not None and name in self._required:
+            raise self.fault(keys, f"is missing; {default}, the default of type {self.kind}, is no guess for a shape")
+        off = default is False and "tie" not in name  # a switch that a file does not name is off
+        if default is not None and not off and name not in self.assumed:
+            self.assumed.append(name)
+            shown = str(default).lower() if isinstance(default, bool) else default
+            self.notes.append(f"{name} is absent: assumed {shown}, the default of type {self.kind}")
+        return default
+
+    def has(self, keys: Keys) -> bool:
+        """Whether the file itself says something other than null."""
+        return self.given(keys) not in (_ABSENT, None)
+
+    def given(self, keys: Keys) -> Any:
+        """What the file says under any of the names, or a mark for absent. Two names that disagree are an error."""
+        found: dict[str, Any] = {}
+        for key in (keys,) if isinstance(keys, str) else keys:
+            self._read.add(key)
+            value = self._look_up(key)
+            if value is not _ABSENT:
+                found[key] = value
+        values = list(found.values())
+        if any(value != values[0] for value in values[1:] if value is not None):
+            pairs = " and ".join(f"{key} = {_short(value)}" for key, value in found.items())
+            raise SpecError(f"{self.where}: {pairs} name one fact and disagree")
+        return values[0] if values else _ABSENT
+
+    def require(self, key: str, allowed: Iterable[Any]) -> None:
+        """Refuse a value of ``key`` that is not one of those supported; absent and null are left to the type."""
+        value = self.value(key) if self.has(key) else None
+        if value is not None and not any(type(value) is type(other) and value == other for other in allowed):
+            shown = ", ".join(str(other).lower() if isinstance(other, bool) else str(other) for other in allowed)
+            raise self.fault(key, f"is supported for type {self.kind} only as {shown}, got {_short(value)}")
+
+    def fault(self, keys: Keys, complaint: str) -> SpecError:
+        """An error about one key."""
+        return SpecError(f"{self.where}: {_first(keys)} {complaint}")
+
+    def finish(self) -> None:
+        """Refuse keys that were not read but matter for memory; note the others.
+
+        Raises
+        ------
+        SpecError
+            For a key whose name says that it changes memory and that nothing here understands.
+        """
+        unread = Unread.load()
+        ignored = []
+        for key, value in _leaves(self.data, self._read):
+            if key in self._read or unread.is_harmless(key, value):
+                continue
+            if value is not None and unread.matters(key):
+                raise SpecError(
+                    f"{self.where}: {key} = {_short(value)} may change memory and is not supported for type "
+                    f"{self.kind}; {self._supported(key)}"
+                )
+            ignored.append(key)
+        if ignored:
+            self.notes.append(f"ignored keys: {', '.join(sorted(ignored)[:30])}")
+
+    def _supported(self, key: str) -> str:
+        close = difflib.get_close_matches(key, sorted(self._read), n=3, cutoff=0.55)
+        return f"nearest supported: {', '.join(close)}" if close else f"supported: {', '.join(sorted(self._read))}"
+
+    def _look_up(self, key: str) -> Any:
+        inside: Any = self.data
+        for part in key.split("."):
+            if inside is None:
+                return _ABSENT
+            if not isinstance(inside, Mapping):
+                raise SpecError(f"{self.where}: {key.rpartition('.')[0]} must be an object, got a {kind_of(inside)}")
+            if part not in inside:
+                return _ABSENT
+            inside = inside[part]
+        return inside
+
+    def _list(self, keys: Keys) -> list[Any] | None:
+        value = self.value(keys)
+        if value is not None and not isinstance(value, list | tuple):
+            raise self.fault(keys, f"must be a list, got a {kind_of(value)}")
+        return value  # type: ignore[return-value]
+
+
+def _leaves(data: Mapping[str, Any], read: set[str], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Keys of the object, and of those inner objects from which something was read."""
+    for name, value in data.items():
+        key = f"{prefix}{name}"
+        opened = any(other.startswith(f"{key}.") for other in read)
+        if opened and isinstance(value, Mapping):
+            yield from _leaves(value, read, f"{key}.")
+        else:
+            yield key, value
+
+
+def _first(keys: Keys) -> str:
+    return keys if isinstance(keys, str) else (keys or ("a key",))[0]
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return "a value too large to print"
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,121 @@
+"""A decoder from the facts of its type: embedding, layers grouped where alike, final norm, head."""
+
+from __future__ import annotations
+
+from capacity.importers.huggingface.attention import mixers
+from capacity.importers.huggingface.config import Config
+from capacity.importers.huggingface.facts import EmbeddingFacts, TypeFacts
+from capacity.importers.huggingface.feed_forward import feed_forwards
+from capacity.specs.model import FeedForward, LayerGroup, Mixer, Norms, Stage, Tensor
+
+MOST_LAYERS = 10_000
+
+
+def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
+    """The decoder stage, its vocabulary and its positions (None where any length goes)."""
+    keys = facts.keys
+    hidden = config.count(keys.hidden)
+    layers = config.count(keys.layers, most=MOST_LAYERS)
+    vocabulary = config.count(keys.vocabulary)
+    positions = _positions(config, facts)
+    for key, allowed in facts.only.items():
+        config.require(key, allowed)
+    for key in facts.all_ones:
+        if any(one != 1 for one in config.counts(key) or ()):
+            raise config.fault(key, f"is supported for type {config.kind} only as a list of ones")
+    for key, meaning in facts.uncounted.items():
+        _note_uncounted(config, key, meaning)
+    norms = layer_norms(config, facts)
+    stage = Stage(
+        name="decoder",
+        role="decoder",
+        hidden_size=hidden,
+        layers=group(mixers(config, facts, layers), feed_forwards(config, facts, layers), norms),
+        before=_before(config, facts, hidden, vocabulary, positions),
+        after=_after(config, facts, hidden, vocabulary, norms),
+    )
+    return stage, vocabulary, positions
+
+
+def _positions(config: Config, facts: TypeFacts) -> int | None:
+    """What the file says; a class default is taken only where a table of positions has that size."""
+    keys = facts.keys.positions
+    if not keys:
+        return None
+    if config.has(keys) or facts.embedding.learned_positions:
+        return config.count(keys)
+    config.notes.append(f"{keys[0]} is absent: any context length is let through")
+    return None
+
+
+def layer_norms(config: Config, facts: TypeFacts) -> Norms:
+    """Norms at the hidden width in each layer."""
+    norms = facts.norms
+    count = 1 if config.switch(norms.one_if) else norms.count
+    if facts.attention.kind == "falcon":
+        count = _falcon_norms(config)
+    return Norms(kind=norms.kind, count=count, bias=config.switch(norms.bias))
+
+
+def _falcon_norms(config: Config) -> int:
+    """Two, unless attention and feed-forward run side by side behind one norm."""
+    given = config.optional_count("num_ln_in_parallel_attn", most=2)
+    grouped, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
+    if grouped:
+        return given or 2
+    return 1 if parallel else 2
+
+
+def group(mixed: list[Mixer], fed: list[FeedForward], norms: Norms) -> tuple[LayerGroup, ...]:
+    """Layers with equal parts in one group, in the order of their first layer."""
+    alike: dict[tuple[Mixer, FeedForward], list[int]] = {}
+    for index, pair in enumerate(zip(mixed, fed, strict=True)):
+        alike.setdefault(pair, []).append(index)
+    return tuple(
+        LayerGroup(indices=tuple(indices), mixer=mixer, feed_forward=feed_forward, norms=norms)
+        for (mixer, feed_forward), indices in alike.items()
+    )
+
+
+def _before(
+    config: Config, facts: TypeFacts, hidden: int, vocabulary: int, positions: int | None
+) -> tuple[Tensor, ...]:
+    embedding, width = facts.embedding, _table_width(config, facts.embedding, hidden)
+    found = [Tensor(name="embedding", shape=(vocabulary, width), part="embedding", read="rows")]
+    if width != hidden:
+        found.append(Tensor(name="project_in", shape=(hidden, width), part="mlp"))
+    if embedding.learned_positions:
+        found.append(
+            Tensor(
+                name="positions",
+                shape=((positions or 0) + embedding.position_offset, hidden),
+                part="embedding",
+                read="rows",
+            )
+        )
+    if embedding.norm:
+        found.append(Tensor(name="embedding_norm", shape=(2 * hidden,), part="norm"))
+    return tuple(found)
+
+
+def _after(config: Config, facts: TypeFacts, hidden: int, vocabulary: int, norms: Norms) -> tuple[Tensor, ...]:
+    found, width = [], _table_width(config, facts.embedding, hidden)
+    final = norms.parameters(hidden) // max(1, norms.count)
+    if final and config.switch(facts.norms.final):
+        found.append(Tensor(name="final_norm", shape=(final,), part="norm"))
+    if width != hidden:
+        found.append(Tensor(name="project_out", shape=(width, hidden), part="mlp"))
+    tied = config.flag(facts.keys.tied)
+    found.append(Tensor(name="lm_head", shape=(vocabulary, width), part="lm_head", tied=tied))
+    if config.switch(facts.embedding.head_bias):
+        found.append(Tensor(name="lm_head_bias", shape=(vocabulary,), part="lm_head"))
+    return tuple(found)
+
+
+def _table_width(config: Config, facts: EmbeddingFacts, hidden: int) -> int:
+    return (config.optional_count(facts.projection) if facts.projection else None) or hidden
+
+
+def _note_uncounted(config: Config, key: str, meaning: str) -> None:
+    if config.has(key) and (count := config.optional_count(key, least=0)):
+        config.notes.append(f"{key} = {count}: {meaning}")

@@ -1,0 +1,78 @@
+"""The feed-forward of each layer: plain, or experts with the layers that stay dense."""
+
+from __future__ import annotations
+
+from capacity.importers.huggingface.config import Config
+from capacity.importers.huggingface.facts import ExpertFacts, TypeFacts
+from capacity.specs.model import Dense, Experts, FeedForward
+
+
+def feed_forwards(config: Config, facts: TypeFacts, layers: int) -> list[FeedForward]:
+    """One feed-forward for each layer, the same object for layers that are alike."""
+    if facts.experts is None:
+        return [_dense(config, facts, facts.keys.intermediate)] * layers
+    experts = facts.experts
+    if not config.optional_count(experts.count, least=0):
+        return [_dense(config, facts, experts.dense_width or facts.keys.intermediate)] * layers
+    sparse = _sparse_layers(config, experts, layers)
+    routed = _experts(config, experts) if any(sparse) else None
+    plain = None if all(sparse) else _dense(config, facts, experts.dense_width or facts.keys.intermediate)
+    config.given(facts.keys.intermediate)
+    config.given(experts.dense_width)
+    return [found for one in sparse if (found := routed if one else plain) is not None]
+
+
+def _dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:
+    table = facts.feed_forward
+    width = config.optional_count(keys) if keys else None
+    if width is None:
+        if table.multiple is None:
+            raise config.fault(keys, "is missing, and its type has no default for it")
+        width = table.multiple * config.count(facts.keys.hidden)
+    if width % table.divisor:
+        raise config.fault(keys, f"= {width} must be a multiple of {table.divisor}: the file counts gate and up")
+    return Dense.parse(
+        {"intermediate_size": width // table.divisor, "gated": table.gated, "bias": config.switch(table.bias)},
+        config.where,
+    )
+
+
+def _experts(config: Config, facts: ExpertFacts) -> Experts:
+    width = config.count(facts.width)
+    table = {
+        "experts": config.count(facts.count),
+        "experts_per_token": config.count(facts.per_token),
+        "intermediate_size": width,
+        "gated": facts.gated,
+        "bias": facts.bias,
+        "router_bias": facts.router_bias,
+        "shared_intermediate_size": _shared_width(config, facts, width),
+        "shared_gate": facts.shared_gate,
+    }
+    return Experts.parse(table, config.where)
+
+
+def _shared_width(config: Config, facts: ExpertFacts, width: int) -> int:
+    if facts.shared_width:
+        return config.optional_count(facts.shared_width, least=0) or 0
+    if facts.shared:
+        return (config.optional_count(facts.shared, least=0) or 0) * width
+    return facts.shared_count * width
+
+
+def _sparse_layers(config: Config, facts: ExpertFacts, layers: int) -> list[bool]:
+    """Whether each layer is routed, by whichever rules the type has."""
+    sparse = [True] * layers
+    if facts.dense_first:
+        first = config.optional_count(facts.dense_first, least=0) or 0
+        sparse = [i >= first for i in range(layers)]
+    if facts.sparse_step:
+        step = config.count(facts.sparse_step)
+        sparse = [one and (i + 1) % step == 0 for i, one in enumerate(sparse)]
+    if facts.dense_layers:
+        dense = set(config.counts(facts.dense_layers, most=layers - 1) or ())
+        sparse = [one and i not in dense for i, one in enumerate(sparse)]
+    if facts.sparse_layers and (listed := config.counts(facts.sparse_layers, most=layers - 1)) is not None:
+        routed = set(listed)
+        sparse = [i in routed for i in range(layers)]
+    return sparse

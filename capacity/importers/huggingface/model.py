@@ -1,0 +1,102 @@
+"""A Hugging Face ``config.json``, as a file, its folder or a dictionary, made into a `ModelSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from capacity.errors import SpecError, rephrase, unknown_name
+from capacity.files.json_file import kind_of, read_object
+from capacity.importers.checkpoints.quantization import checkpoint_of
+from capacity.importers.checkpoints.stored_bytes import with_stored_bytes
+from capacity.importers.huggingface.config import Config
+from capacity.importers.huggingface.decoder import decoder
+from capacity.importers.huggingface.facts import facts_of, model_types
+from capacity.importers.huggingface.layer_modules import layer_modules
+from capacity.specs.model import ModelSpec
+
+
+def import_model(source: str | Path | Mapping[str, Any], name: str | None = None) -> ModelSpec:
+    """The model that a configuration describes; nothing is downloaded, and of weights only headers are read.
+
+    Parameters
+    ----------
+    source : path or mapping
+        ``config.json``, the folder that holds it, or its content.
+    name : str, optional
+        Name of the model; by default that of the folder, or what the configuration calls itself.
+
+    Raises
+    ------
+    SpecError
+        If the file is not a configuration, its type is unknown, or a key that may change memory is not understood.
+    """
+    if isinstance(source, Mapping):
+        return import_config(source, name or _own_name(source), where=name or "config")
+    path = Path(source)
+    if path.is_dir():
+        path = path / "config.json"
+        if not path.exists():
+            raise SpecError(f"{path.parent}: the folder has no config.json")
+    data = _with_own_quantization(read_object(path), path)
+    folder = path.resolve().parent.name if path.name == "config.json" else path.stem
+    model = import_config(data, name or folder or _own_name(data), where=str(path))
+    return with_stored_bytes(model, data, path.parent) if path.name == "config.json" else model
+
+
+def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The configuration, with what ModelOpt writes beside it where it says nothing of quantisation itself."""
+    beside = path.with_name("hf_quant_config.json")
+    if path.name != "config.json" or data.get("quantization_config") is not None or not beside.is_file():
+        return data
+    return data | {"quantization_config": read_object(beside)}
+
+
+def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: bool = False) -> ModelSpec:
+    """The model in ``data``, which came from ``where``.
+
+    ``nested``: it is part of a larger configuration, where the library leaves out what the class of the type says.
+    """
+    kind = _model_type(data, where)
+    facts = facts_of(kind)
+    required = frozenset[str]() if nested or facts.nested else frozenset(row[0] for row in facts.shapes)
+    config = Config(data, where, facts.defaults, kind, facts.harmless, required)
+    for key in ("quantization_config", "compression_config"):
+        config.given(key)
+    try:
+        stage, vocabulary, positions = decoder(config, facts)
+    except ValidationError as error:
+        raise rephrase(error, where) from None
+    config.finish()
+    checkpoint, stored = checkpoint_of(data, where, layer_modules(stage, facts.modules))
+    table = {
+        "name": name,
+        "stages": (stage,),
+        "vocabulary": vocabulary,
+        "positions": positions,
+        "checkpoint": checkpoint,
+        "notes": (*facts.notes, *config.notes, *stored),
+        "assumed": tuple(config.assumed),
+    }
+    return ModelSpec.parse(table, where)
+
+
+def _model_type(data: Mapping[str, Any], where: str) -> str:
+    if not isinstance(data, Mapping):
+        raise SpecError(f"{where}: expected an object, got a {kind_of(data)}")
+    if "model_type" not in data:
+        raise SpecError(f"{where}: model_type is missing; supported: {', '.join(model_types())}")
+    kind = data["model_type"]
+    if not isinstance(kind, str):
+        raise SpecError(f"{where}: model_type must be a string, got a {kind_of(kind)}")
+    if kind not in model_types():
+        raise SpecError(f"{where}: {unknown_name('model_type', kind, model_types())}")
+    return kind
+
+
+def _own_name(data: Mapping[str, Any]) -> str:
+    given = data.get("_name_or_path") or data.get("model_type") or "model"
+    return str(given).rstrip("/").rpartition("/")[2][:100] or "model"

@@ -1,0 +1,1 @@
+"""Configuration files of world models and robot policies as world model specs."""

@@ -1,0 +1,1 @@
+"""What a part gives: ceilings and links."""

@@ -1,0 +1,786 @@
+"""Proof that a change of the code moved no number: a wide grid of answers, written by one version and by another.
+
+It was written to restructure the package: the answers of the old code, from a worktree beside it, against those of the
+new code, whose modules and names differ. It is run by hand and is no test; what it writes is not committed.
+
+    git worktree add /tmp/old COMMIT
+    python tests/benchmarks/snapshot.py write /tmp/old.jsonl.gz --code /tmp/old
+    python tests/benchmarks/snapshot.py write /tmp/new.jsonl.gz --code .
+    python tests/benchmarks/snapshot.py compare /tmp/old.jsonl.gz /tmp/new.jsonl.gz [--causes causes.toml]
+
+One line of a file is one call: ``["call|model|part|deployment|at", {figure: value}]``, or ``{"refused": class}`` where it
+raised. Words are left out (verdicts, notes, what was assumed); figures have names of their own, fixed here, and the
+section "Adapters" is the only one that knows what either version calls them. A figure that a version does not have is
+written as ``GONE``.
+
+``compare`` wants integers, strings and truth values equal and floats within 1e-12; it exits with 1 where something differs.
+A file of causes names differences that are meant, and only others then count:
+
+    [[cause]]
+    name = "launch time of a decode step was counted twice"
+    quantity = "tpot.attainable"  # a glob on call and figure; * by default
+    key = "nvidia-.*tp8"          # a regular expression found in the key; all by default
+    max_relative = 0.02           # numbers only, and none that moved further
+    kind = "number"               # a glob on the kind of change; "number" with a max_relative, else *
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import inspect
+import json
+import math
+import re
+import subprocess
+import sys
+import textwrap
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+RELATIVE = 1e-12
+WIDTH = 100
+GONE = "!no such attribute"
+Record = tuple[str, dict[str, Any]]
+
+# ---------------------------------------------------------------------------------------------------------------- grid
+
+BATCHES, CONTEXTS = (1, 3, 64), (1, 17, 4096, 131_072)
+H100, ORIN = "nvidia-h100-sxm5-80gb", "nvidia-jetson-agx-orin-64gb"
+ONE_THREAD = "amd-epyc-family-25-model-1-1-thread"  # the part with calibrated times
+PARTS = (
+    H100, "nvidia-a100-sxm4-80gb", "nvidia-h200-sxm5-141gb", "nvidia-b200-sxm-180gb", "nvidia-l40s-pcie-48gb",
+    "nvidia-rtx-4090-24gb", "nvidia-v100-sxm2-32gb", ORIN, "amd-mi300x-oam-192gb", "intel-gaudi-3-oam-128gb",
+    "apple-m3-ultra-512gb", "google-tpu-v5p-95gb", ONE_THREAD,
+)  # fmt: skip
+SIZED_PARTS = (H100, "nvidia-rtx-4090-24gb", "amd-mi300x-oam-192gb", ONE_THREAD)
+WORLD_PARTS = (
+    ORIN, "nvidia-jetson-agx-thor-128gb", H100, "nvidia-a100-sxm4-80gb", "nvidia-rtx-4090-24gb", "nvidia-l40s-pcie-48gb",
+)  # fmt: skip
+
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bf16": {"weights": "bf16"},
+    "fp32": {"weights": "fp32", "activations": "fp32"},
+    "fp16 computed": {"activations": "fp16"},
+    "fp8": {"weights": "fp8_e4m3", "kv_cache": "fp8_e4m3"},
+    "fp8 computed": {"weights": "fp8_e4m3", "activations": "fp8_e4m3"},
+    "int4": {"weights": "int4_g128", "kv_cache": "fp8_e4m3"},
+    "int8": {"weights": "int8", "kv_cache": "fp8_e4m3", "state": "fp32"},
+    "tp2": {"tensor_parallel": 2},
+    "tp8": {"tensor_parallel": 8},
+    "pp2": {"pipeline_parallel": 2},
+    "pp3": {"pipeline_parallel": 3},
+    "pp4 tp2": {"pipeline_parallel": 4, "tensor_parallel": 2},
+    "dp2 tp2 ep2": {"data_parallel": 2, "tensor_parallel": 2, "expert_parallel": 2},
+    "dp2 pp2 ep2": {"data_parallel": 2, "pipeline_parallel": 2, "expert_parallel": 2},
+    "overrides": {
+        "overrides": (
+            {"part": "kv_cache", "format": "fp8_e4m3", "layers": "8:16"},
+            {"part": "lm_head", "format": "int8"},
+            {"part": "experts", "format": "mxfp4"},
+        )
+    },
+    "overrides tp2 pp2": {
+        "tensor_parallel": 2,
+        "pipeline_parallel": 2,
+        "overrides": ({"part": "kv_cache", "format": "int8", "layers": ":5"}, {"part": "attention", "format": "fp16"}),
+    },
+    "fraction": {"memory_fraction": 0.5},
+    "reserved": {"reserved_bytes": 3 * 2**30, "memory_fraction": 1.0},
+    "block 1": {"block_tokens": 1},
+    "block 256, chunk 512": {"block_tokens": 256, "prefill_chunk_tokens": 512},
+    "sequences 16, chunk 4096": {"max_sequences": 16, "prefill_chunk_tokens": 4096},
+}
+SIZED = ("plain", "fp8", "tp8", "pp3", "dp2 tp2 ep2", "sequences 16, chunk 4096")
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "objectives": {
+        "prompt_tokens": 1000, "output_tokens": 101, "concurrency": 24, "max_ttft_s": 0.2, "max_tpot_s": 0.02,
+    },
+}  # fmt: skip
+ALL_PARTS = {"llama-3.1-8b": ("plain", "fp8"), "gpt-oss-120b": ("plain", "int4"), "llama-3.3-70b": ("fp8", "pp2")}
+
+ROBOT = {"period_s": 0.1, "sensing_s": 0.01, "preprocessing_s": 0.005, "network_s": 0.002}
+LAUNCH_MODES = (None, "eager", "compiled", "graph", "tuned")
+CONTROLS: dict[str, tuple[str | None, str, dict[str, Any]]] = {  # launch mode, deployment, what else is asked
+    **{f"{mode}": (mode, "plain", {}) for mode in LAUNCH_MODES},
+    "None, 3 robots": (None, "plain", {"robots": 3, "formats": ()}),
+    "graph, 3 robots": ("graph", "plain", {"robots": 3}),
+    "graph, synchronous": ("graph", "plain", {"schedule": "synchronous", "formats": ()}),
+    "graph, chunked": ("graph", "plain", {"schedule": "chunked", "period_s": 0.5, "formats": ()}),
+    "graph, asynchronous": ("graph", "plain", {"schedule": "asynchronous", "executed_actions": 2, "formats": ()}),
+    "graph, fp8": ("graph", "fp8", {"percentile": 90.0, "p99_over_p50": 1.4, "taken_bytes": 2**30, "formats": ()}),
+    "tuned, fp8 computed": ("tuned", "fp8 computed", {"formats": ()}),
+    "graph, chunks": ("graph", "plain", {"chunks": (2, 16), "formats": ("nvfp4",)}),
+    "graph, power": ("graph", "plain", {"power_mode": "30W", "formats": ()}),
+}
+FRAMES: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "None": (None, {"frames_per_s": 10.0, "sessions": 1, "elapsed_s": 0.0, "window_tokens": None}),
+    "graph": ("graph", {"frames_per_s": 4.0, "sessions": 8, "elapsed_s": 60.0, "window_tokens": None}),
+    "graph, window": ("graph", {"frames_per_s": 20.0, "sessions": 3, "elapsed_s": 600.0, "window_tokens": 16_384}),
+    "tuned, taken": (
+        "tuned", {"frames_per_s": 1.0, "sessions": 1, "elapsed_s": 10.0, "window_tokens": None, "taken_bytes": 2**32},
+    ),
+}  # fmt: skip
+
+# ------------------------------------------------------------------------------------------------------------ adapters
+
+
+def cap() -> Any:
+    """The package under test."""
+    return import_module("capacity")
+
+
+def found(name: str, *homes: str) -> Any:
+    """What is called ``name`` in the first of ``homes`` that has it, or in the one file that defines it."""
+    for home in homes:
+        try:
+            return getattr(import_module(home), name)
+        except (ImportError, AttributeError):
+            continue
+    root = Path(cap().__file__).parent
+    defined = re.compile(rf"^(?:def|class) {name}\b", re.MULTILINE)
+    files = [path for path in sorted(root.rglob("*.py")) if defined.search(path.read_text(encoding="utf-8"))]
+    if len(files) != 1:
+        raise SystemExit(f"snapshot.py: {name} is defined in {len(files)} files of {root}; say which in Adapters")
+    dotted = ".".join(("capacity", *files[0].relative_to(root).with_suffix("").parts))
+    return getattr(import_module(dotted.removesuffix(".__init__")), name)
+
+
+def read(thing: Any, *names: str) -> Any:
+    """The first attribute that ``thing`` has of its old and new names, or `GONE`."""
+    for name in names:
+        try:
+            return getattr(thing, name)
+        except AttributeError:
+            continue
+    return GONE
+
+
+def rows_of(thing: Any, *names: str) -> tuple[Any, ...]:
+    """The same for what holds several; nothing where it is gone."""
+    rows = read(thing, *names)
+    return () if rows is GONE else tuple(rows.values() if isinstance(rows, Mapping) else rows)
+
+
+def figures(thing: Any, *names: str | tuple[str, ...]) -> dict[str, Any]:
+    """Figures of a result under their old names; a tuple gives the old name and then newer ones."""
+    spelt = [(name,) if isinstance(name, str) else name for name in names]
+    return {each[0]: read(thing, *each) for each in spelt}
+
+
+def control_of(world: Any, part: Any, settings: Mapping[str, Any], launch_mode: str | None, **asked: Any) -> Any:
+    """A control plan. In the old code the launch mode is asked for beside the deployment, later in it."""
+    return _launched(cap().control, world, part, settings, launch_mode, asked)
+
+
+def frames_of(world: Any, part: Any, settings: Mapping[str, Any], launch_mode: str | None, **asked: Any) -> Any:
+    """A frame plan."""
+    frames = found("frames", "capacity", "capacity.studies.interactive")
+    return _launched(frames, world, part, settings, launch_mode, asked)
+
+
+def _launched(
+    ask: Callable[..., Any],
+    world: Any,
+    part: Any,
+    settings: Mapping[str, Any],
+    launch_mode: str | None,
+    asked: Mapping[str, Any],
+) -> Any:
+    if "launch_mode" in inspect.signature(ask).parameters:
+        return ask(world, part, cap().Deployment(**settings), launch_mode=launch_mode, **asked)
+    mode = "none" if launch_mode is None else launch_mode
+    return ask(world, part, cap().Deployment(**settings, launch_mode=mode), **asked)
+
+
+def on_all_parts(model: Any, parts: Iterable[Any], settings: Mapping[str, Any], workload: Any) -> tuple[Any, ...]:
+    """Rows of one question to all parts."""
+    ask = found("size_on_all_parts", "capacity", "capacity.studies.all_parts")
+    deploy = cap().Deployment(**settings)
+    if "at" not in inspect.signature(ask).parameters:
+        return rows_of(ask(model, tuple(parts), deploy, workload=workload), "rows")
+    at = found("At", "capacity.studies.sizing")(
+        workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens
+    )
+    return rows_of(ask(model, tuple(parts), deploy, at, workload=workload), "rows")
+
+
+def held_of(world: Any, settings: Mapping[str, Any], batch: int) -> dict[str, Any]:
+    """Memory of a world model by what holds it. [B]"""
+    held = found("held_bytes", "capacity.evaluate_world")
+    return by_use(held(world, cap().Deployment(**settings), batch=batch).items())
+
+
+def by_use(lines: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """Lines of a ledger by fixed names, whatever either version calls them. [B]"""
+    sums: Counter[str] = Counter({"weights": 0, "kv": 0, "kv_rest": 0, "state": 0, "activations": 0})
+    weights, others = [], {}
+    for name, size in lines:
+        use = _use(name)
+        if use is None:
+            others[name] = size
+            continue
+        sums[use] += int(size)
+        if use == "weights":
+            weights.append(int(size))
+    return {f"{use}_bytes": size for use, size in sums.items()} | {"weights_parts": sorted(weights), "others": others}
+
+
+def _use(name: str) -> str | None:
+    low = name.lower()
+    if low.startswith("weights"):
+        return "weights"
+    if low.startswith(("kv", "key-value", "cache")):
+        return "kv_rest" if "unused" in low or "rest" in low else "kv"
+    return "state" if low.startswith("state") else "activations" if low.startswith("activation") else None
+
+
+def estimate_figures(found: Any) -> dict[str, Any]:
+    """An estimate: times, verdicts, and what binds by name."""
+    code, names = read(found, "bound_by"), read(found, "operators")
+    scalar = isinstance(code, str)
+    told = code if scalar else np.asarray(names, dtype=object)[np.asarray(code)].tolist()
+    return {
+        **figures(found, "quantity", "bound", "attainable", "value", "low", "high", "fits", "evidence"),
+        "bound_by": told,
+        "rows": {
+            read(row, "operator", "name"): figures(row, "moved_bytes", "flop", "bound_s", "bound_by")
+            for row in rows_of(found, "rows")
+        },
+    }
+
+
+def sizing_figures(found: Any) -> dict[str, Any]:
+    """A sizing: its numbers, verdicts and kinds of evidence, none of its sentences."""
+    return {
+        **figures(
+            found, "devices", "batch", "memory_tokens", "tpot_context_tokens", "prompt_tokens", "fits", "margin_bytes",
+            "max_batch", "max_context_tokens", "max_context_bound_by", "ridge_flop_per_byte", "intensity_flop_per_byte",
+            "request_bound_s", "tokens_per_s_bound", "parameters", "active_parameters", "missed", "evidence",
+        ),  # fmt: skip
+        "ledger": {f"rank {read(ledger, 'rank')}": ledger_figures(ledger) for ledger in rows_of(found, "ledger")},
+        "objectives": {
+            read(objective, "name"): figures(objective, "limit_s", "bound_s", "missed")
+            for objective in rows_of(found, "objectives")
+        },
+        "tpot": estimate_figures(read(found, "tpot")),
+        "ttft": estimate_figures(read(found, "ttft")),
+    }
+
+
+def ledger_figures(ledger: Any) -> dict[str, Any]:
+    """The memory of one device by use. [B]"""
+    lines = [(read(line, "name"), read(line, "held_bytes")) for line in rows_of(ledger, "lines")]
+    sums = figures(ledger, "devices", "total_bytes", "usable_bytes", "capacity_bytes", "margin_bytes")
+    return by_use(lines) | sums
+
+
+def control_figures(plan: Any) -> dict[str, Any]:
+    """A control plan: phases by name, what was judged, robots, and changes by kind and their order in it."""
+    timing = ("period_s", "schedule", "chunk_actions", "executed_actions", "percentile", "p99_over_p50")
+    judged = ("latency_s", "late_s", "limit_s", "margin_s", "met", "miss_rate", "fits")
+    change = ("what", "latency_s", "saved_s", "margin_s", "met", "needed_bytes", "cost_rank")
+    return {
+        **figures(
+            plan, "missed_at_bound", "shares", "replan_per_s", "action_throughput_per_s", "control_per_s", "stall_share",
+            "overlapped_interval_s", "delay_steps", "reaction_s", "needed_bytes", "usable_bytes", "met",
+        ),  # fmt: skip
+        "timing": figures(read(plan, "timing"), *timing),
+        "decision": decision_figures(read(plan, "decision")),
+        "judged": figures(read(plan, "judged"), *judged),
+        "robots": figures(read(plan, "robots"), "in_turns", "batched_at_any_time", "batched_together"),
+        "changes": {name: figures(row, *change) for name, row in by_kind(rows_of(plan, "changes"))},
+        "refused": {name: figures(row, "what") for name, row in by_kind(rows_of(plan, "refused"))},
+        "cheapest": None if read(plan, "cheapest") is None else figures(read(plan, "cheapest"), "kind", "latency_s"),
+    }
+
+
+def by_kind(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Each change with a name that has none of its wording: its kind and its place among those of its kind."""
+    seen: Counter[str] = Counter()
+    for row in rows:
+        kind = read(row, "kind")
+        yield f"{kind} {seen[kind]}", row
+        seen[kind] += 1
+
+
+def decision_figures(decision: Any) -> dict[str, Any]:
+    """A decision and each of its phases."""
+    phase = (
+        "passes", "flop", "moved_bytes", "launches", "bound_s", "bound_by", "memory_s", "compute_s", "launch_mode",
+        "value_s",
+    )  # fmt: skip
+    return {
+        **figures(decision, "bound_s", "value_s", "low_s", "high_s", "best_s", "evidence"),
+        "phases": {read(row, "name"): figures(row, *phase) for row in rows_of(decision, "phases")},
+        "order": [read(row, "name") for row in rows_of(decision, "phases")],
+    }
+
+
+def frame_figures(plan: Any) -> dict[str, Any]:
+    """A frame plan."""
+    return {
+        **figures(
+            plan, "sessions", "frame_s", "frame_bound_s", "budget_s", "met", "frames_per_s", "start_s",
+            "sessions_in_time", "sessions_in_memory", "sessions_at_most", "cache_tokens", "session_bytes",
+            "growth_bytes_per_s", "seconds_until_full",
+        ),  # fmt: skip
+        "decision": decision_figures(read(plan, "decision")),
+    }
+
+
+def part_figures(row: Any) -> dict[str, Any]:
+    """One part among all."""
+    return figures(
+        row, "fits", "devices", "margin_bytes", "max_batch", "max_context_tokens", "ttft_bound_s", "tpot_bound_s",
+        "bound_by", "tokens_per_s_bound", "missed", "holds",
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def call(key: tuple[str, str, str, str, str], ask: Callable[[], Any], take: Callable[[Any], dict[str, Any]]) -> Record:
+    """One record: the figures that are taken from an answer, or the class of the exception."""
+    try:
+        answer = ask()
+    except Exception as error:  # any at all: a new TypeError is a finding
+        return "|".join(key), {"refused": type(error).__name__}
+    return "|".join(key), take(answer)
+
+
+def value(answer: Any) -> dict[str, Any]:
+    """The figures of an answer that is one number or array."""
+    return {"value": answer}
+
+
+def language_records(models: str) -> Iterator[Record]:
+    """All shipped language models on `PARTS` under `DEPLOYMENTS`, batch and context as arrays."""
+    parts = {name: cap().load_hardware(name) for name in PARTS}
+    for name in matching(cap().model_ids(), models):
+        model = cap().load_model(name)
+        counts = ("total", "active", "read_per_token", "embedding", "lm_head", "by_module")
+        yield call(
+            ("parameter_count", name, "", "", ""), lambda m=model: cap().parameter_count(m), lambda c: figures(c, *counts)
+        )
+        for chosen, settings in DEPLOYMENTS.items():
+            deploy = cap().Deployment(**settings)
+            yield from model_records(name, model, chosen, deploy)
+            for part_name, part in parts.items():
+                yield from part_records((name, part_name, chosen), model, part, deploy)
+        yield from sizing_records(name, model, parts)
+
+
+def model_records(name: str, model: Any, chosen: str, deploy: Any) -> Iterator[Record]:
+    """What depends on no part."""
+    batch, context = np.array(BATCHES)[:, None], np.array(CONTEXTS)
+    both, key = {"batch": batch, "context_tokens": context}, (name, "", chosen)
+    prompts = {"batch": batch, "tokens": context}
+    yield call(("weight_bytes", *key, ""), lambda: cap().weight_bytes(model, deploy), value)
+    yield call(("kv_cache_bytes", *key, at(**both)), lambda: cap().kv_cache_bytes(model, deploy, **both), value)
+    yield call(("state_bytes", *key, at(batch=batch)), lambda: cap().state_bytes(model, deploy, batch=batch), value)
+    yield call(("activation_bytes", *key, at(**prompts)), lambda: cap().activation_bytes(model, deploy, **prompts), value)
+
+
+def part_records(key: tuple[str, str, str], model: Any, part: Any, deploy: Any) -> Iterator[Record]:
+    """Limits and times on one part."""
+    batch, context = np.array(BATCHES), np.array(CONTEXTS)
+    case, column = (model, part, deploy), batch[:, None]
+    decode, prompts = {"batch": column, "context_tokens": context}, {"batch": column, "prompt_tokens": context}
+    yield call(
+        ("max_batch", *key, at(context_tokens=context)), lambda: cap().max_batch(*case, context_tokens=context), value
+    )
+    yield call(("max_context", *key, at(batch=batch)), lambda: cap().max_context(*case, batch=batch), value)
+    yield call(("tpot", *key, at(**decode)), lambda: cap().tpot(*case, **decode), estimate_figures)
+    yield call(("ttft", *key, at(**prompts)), lambda: cap().ttft(*case, **prompts), estimate_figures)
+
+
+def at(**numbers: np.ndarray) -> str:
+    """The points of a call as text, in the order of the axes of its arrays."""
+    return " x ".join(f"{name} {','.join(str(n) for n in array.flat)}" for name, array in numbers.items())
+
+
+def sizing_records(name: str, model: Any, parts: Mapping[str, Any]) -> Iterator[Record]:
+    """Sizings of one model, with ledgers and rows by operator."""
+    for part_name in SIZED_PARTS:
+        for chosen in SIZED:
+            deploy = cap().Deployment(**DEPLOYMENTS[chosen])
+            for asked, work in WORKLOADS.items():
+                workload = cap().Workload(**work)
+                case = (model, parts[part_name], workload, deploy)
+                yield call(("size", name, part_name, chosen, asked), lambda c=case: cap().size(*c), sizing_figures)
+
+
+def catalogue_records(models: str) -> Iterator[Record]:
+    """What every part of the catalogue answers: ridge points, and one question to all of them."""
+    parts = {name: cap().load_hardware(name) for name in cap().hardware_ids()}
+    for name, part in parts.items():
+        for number_format in ("bf16", "fp16", "fp8_e4m3", "int8", "nvfp4"):
+            for measured in (False, True):
+                asked = {"number_format": number_format, "attainable": measured}
+                told = f"{number_format} {'attainable' if measured else 'datasheet'}"
+                yield call(("ridge_point", "", name, "", told), lambda p=part, a=asked: cap().ridge_point(p, **a), value)
+    for name in matching(ALL_PARTS, models):
+        for chosen in ALL_PARTS[name]:
+            for asked, work in WORKLOADS.items():
+                yield from all_parts_records(name, parts, chosen, asked, cap().Workload(**work))
+
+
+def all_parts_records(name: str, parts: Mapping[str, Any], chosen: str, asked: str, workload: Any) -> Iterator[Record]:
+    """One record a part, and one for their order."""
+    model, settings = cap().load_model(name), DEPLOYMENTS[chosen]
+    rows: list[Any] = []
+    yield call(
+        ("all_parts", name, "", chosen, asked),
+        lambda: on_all_parts(model, parts.values(), settings, workload),
+        lambda answer: rows.extend(answer) or {"order": [read(row, "part") for row in answer]},
+    )
+    for row in rows:
+        yield f"all_parts|{name}|{read(row, 'part')}|{chosen}|{asked}", part_figures(row)
+
+
+def world_records(models: str) -> Iterator[Record]:
+    """All shipped world models on `WORLD_PARTS`."""
+    parts = {name: cap().load_hardware(name) for name in WORLD_PARTS}
+    for name in matching(cap().world_model_ids(), models):
+        world = cap().load_world_model(name)
+        for chosen in ("plain", "fp8", "fp16 computed", "int4"):
+            settings = DEPLOYMENTS[chosen]
+            for batch in BATCHES:
+                key = ("held", name, "", chosen, f"batch {batch}")
+                yield call(key, lambda w=world, s=settings, b=batch: held_of(w, s, b), dict)
+        for part_name, part in parts.items():
+            yield from robot_records((name, part_name), world, part)
+
+
+def robot_records(key: tuple[str, str], world: Any, part: Any) -> Iterator[Record]:
+    """Control plans and frame plans of one world model on one part."""
+    for told, (mode, chosen, asked) in CONTROLS.items():
+        if "power_mode" in asked and key[1] != ORIN:
+            continue
+        case = (world, part, DEPLOYMENTS[chosen], mode)
+        yield call(
+            ("control", *key, chosen, told), lambda c=case, a=asked: control_of(*c, **ROBOT | a), control_figures
+        )
+    for told, (mode, asked) in FRAMES.items():
+        case = (world, part, DEPLOYMENTS["plain"], mode)
+        yield call(("frames", *key, "plain", told), lambda c=case, a=asked: frames_of(*c, **a), frame_figures)
+
+
+def matching(names: Iterable[str], glob: str) -> list[str]:
+    """Those names that a glob takes."""
+    return [name for name in names if fnmatchcase(name, glob)]
+
+
+def write(path: Path, models: str) -> None:
+    """Write the whole grid, one call a line."""
+    started, count = time.perf_counter(), Counter()
+    with opened(path, "w") as file:
+        for records in (language_records, catalogue_records, world_records):
+            for key, answer in records(models):
+                file.write(json.dumps([key, answer], default=as_plain, separators=(",", ":")) + "\n")
+                count["refused" if "refused" in answer and isinstance(answer["refused"], str) else "answered"] += 1
+            print(f"{records.__name__} done, {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    size = path.stat().st_size / 1e6
+    print(f"{path}: code {code_told()}; {count['answered']:,} calls answered, {count['refused']:,} refused, {size:.1f} MB")
+
+
+def as_plain(thing: Any) -> Any:
+    """For JSON: arrays as lists, mappings as dictionaries, numpy scalars as Python's."""
+    if isinstance(thing, np.ndarray | np.generic):
+        return thing.tolist()
+    if isinstance(thing, Mapping):
+        return dict(thing)
+    raise TypeError(f"snapshot.py: a {type(thing).__name__} among the figures; teach the adapters what it is")
+
+
+def opened(path: Path, mode: str) -> IO[str]:
+    """A text file, compressed where its name says so."""
+    if path.suffix == ".gz":
+        return gzip.open(path, mode + "t", encoding="utf-8", compresslevel=4)
+    return path.open(mode, encoding="utf-8")
+
+
+def code_told() -> str:
+    """Where the package under test lies, and its commit."""
+    home = Path(cap().__file__).resolve().parent.parent
+    done = subprocess.run(["git", "-C", home, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return f"{home} {done.stdout.strip()}".strip()
+
+
+# ----------------------------------------------------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One leaf that differs. ``relative`` is the change of a number over its old value."""
+
+    key: str
+    quantity: str
+    kind: str
+    old: Any
+    new: Any
+    relative: float | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A difference that is meant."""
+
+    name: str
+    quantity: str = "*"
+    key: str = ""
+    max_relative: float | None = None
+    kind: str = ""
+
+    def explains(self, found: Difference) -> bool:
+        """Whether this is why ``found`` differs."""
+        wanted = self.kind or ("*" if self.max_relative is None else "number")
+        if not fnmatchcase(found.quantity, self.quantity) or not fnmatchcase(found.kind, wanted):
+            return False
+        if self.max_relative is not None and not (found.relative is None or abs(found.relative) <= self.max_relative):
+            return False
+        return re.search(self.key, found.key) is not None
+
+
+@dataclass
+class Comparison:
+    """All differences, and how many leaves were alike."""
+
+    alike: int = 0
+    calls: int = 0
+    found: list[Difference] = field(default_factory=list)
+
+
+def compare_files(old: Path, new: Path, models: str) -> Comparison:
+    """Compare two files call by call; lines that are the same text are alike without being read."""
+    before, after, result = lines_of(old, models), lines_of(new, models), Comparison()
+    for key in dict.fromkeys((*before, *after)):
+        result.calls += 1
+        name = key.split("|")[0]
+        if key not in before or key not in after:
+            kind = "call is new" if key in after else "call is gone"
+            result.found.append(Difference(key, name, kind, *(told.get(key, "") and "..." for told in (before, after))))
+            continue
+        told, now = json.loads(before[key]), json.loads(after[key])
+        if before[key] == after[key]:
+            result.alike += leaves(told)
+            continue
+        for found in call_differences(key, name, told, now):
+            if found is None:
+                result.alike += 1
+            else:
+                result.found.append(found)
+    return result
+
+
+def lines_of(path: Path, models: str) -> dict[str, str]:
+    """Answers of a file by call, as JSON."""
+    answers = {}
+    with opened(path, "r") as file:
+        for line in file:
+            key, _, answer = line.rstrip("\n")[2:-1].partition('",')
+            if not (model := key.split("|")[1]) or fnmatchcase(model, models):
+                answers[key] = answer
+    return answers
+
+
+def leaves(answer: Any) -> int:
+    """How many values an answer holds."""
+    if isinstance(answer, dict):
+        return sum(map(leaves, answer.values()))
+    return sum(map(leaves, answer)) if isinstance(answer, list) else 1
+
+
+def call_differences(key: str, name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Difference | None]:
+    """Differences of two answers to one call, None for each leaf that is alike."""
+    was, now = (isinstance(answer.get("refused"), str) for answer in (old, new))
+    if was and now:
+        alike = old["refused"] == new["refused"]
+        yield None if alike else Difference(key, name, "refused otherwise", old["refused"], new["refused"])
+    elif was:
+        yield Difference(key, name, "refused before, answered now", old["refused"], "an answer")
+    elif now:
+        yield Difference(key, name, "answered before, refused now", "an answer", new["refused"])
+    else:
+        yield from differences(key, name, old, new)
+
+
+def differences(key: str, quantity: str, old: Any, new: Any) -> Iterator[Difference | None]:
+    """Walk two values; names of figures go on in the quantity, those of cases (a rank, an operator) in the key."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys((*old, *new)):
+            deeper = f"{quantity}.{name}" if named_figure(name) else quantity
+            place = key if named_figure(name) else f"{key}|{name}"
+            if name in old and name in new:
+                yield from differences(place, deeper, old[name], new[name])
+            else:
+                kind = "figure is new" if name in new else "figure is gone"
+                yield Difference(f"{key}|{name}", deeper, kind, old.get(name, ""), new.get(name, ""))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (was, now) in enumerate(zip(old, new, strict=True)):
+            yield from differences(f"{key}[{index}]", quantity, was, now)
+    else:
+        yield leaf_difference(key, quantity, old, new)
+
+
+def named_figure(name: str) -> bool:
+    """Whether a name is one that `figures` or a function beside it gave, not that of an operator, rank or phase."""
+    return name in FIGURES
+
+
+def leaf_difference(key: str, quantity: str, old: Any, new: Any) -> Difference | None:
+    """How two single values differ; None where they do not."""
+    missing = [item is None or (isinstance(item, float) and math.isnan(item)) for item in (old, new)]
+    if all(missing) or (type(old) is type(new) and old == new):
+        return None
+    if GONE in (old, new):
+        return Difference(key, quantity, "attribute is gone" if new == GONE else "attribute is new", old, new)
+    if any(missing):
+        return Difference(key, quantity, "number appears" if missing[0] else "number vanishes", old, new)
+    if is_number(old) and is_number(new):
+        if old == new:
+            return Difference(key, quantity, f"{type(old).__name__} becomes {type(new).__name__}", old, new, 0.0)
+        change = (new - old) / abs(old) if old else math.copysign(math.inf, new)
+        exact = isinstance(old, int) or isinstance(new, int)
+        return Difference(key, quantity, "number", old, new, change) if exact or not abs(change) <= RELATIVE else None
+    if isinstance(old, bool) and isinstance(new, bool):
+        return Difference(key, quantity, f"{old} becomes {new}", old, new)
+    if isinstance(old, list) and isinstance(new, list):
+        return Difference(key, quantity, "other length", old, new)
+    same = type(old) is type(new)
+    kind = "text" if same else f"{type(old).__name__} becomes {type(new).__name__}"
+    return Difference(key, quantity, kind, old, new)
+
+
+def is_number(item: Any) -> bool:
+    """Whether a value is a number and no truth value."""
+    return isinstance(item, int | float) and not isinstance(item, bool)
+
+
+# Names of figures; other names in an answer say which operator, rank, phase, objective, change or module it is of.
+FIGURES = frozenset(
+    """
+    value total active read_per_token embedding lm_head by_module quantity bound attainable low high fits evidence
+    bound_by rows moved_bytes flop bound_s devices batch memory_tokens tpot_context_tokens prompt_tokens margin_bytes
+    max_batch max_context_tokens max_context_bound_by ridge_flop_per_byte intensity_flop_per_byte request_bound_s
+    tokens_per_s_bound parameters active_parameters missed ledger objectives tpot ttft limit_s weights_bytes kv_bytes
+    kv_rest_bytes state_bytes activations_bytes weights_parts others total_bytes usable_bytes capacity_bytes
+    missed_at_bound shares replan_per_s action_throughput_per_s control_per_s stall_share overlapped_interval_s
+    delay_steps reaction_s needed_bytes met timing decision judged robots changes refused cheapest period_s schedule
+    chunk_actions executed_actions percentile p99_over_p50 latency_s late_s margin_s miss_rate in_turns
+    batched_at_any_time batched_together what saved_s cost_rank kind passes launches memory_s compute_s launch_mode
+    value_s low_s high_s best_s phases order sessions frame_s frame_bound_s budget_s frames_per_s start_s
+    sessions_in_time sessions_in_memory sessions_at_most cache_tokens session_bytes growth_bytes_per_s
+    seconds_until_full ttft_bound_s tpot_bound_s holds
+    """.split()
+)
+
+# ----------------------------------------------------------------------------------------------------------- reporting
+
+
+def causes_in(path: Path | None) -> list[Cause]:
+    """The causes of a file, or none."""
+    if path is None:
+        return []
+    return [Cause(**item) for item in tomllib.loads(path.read_text(encoding="utf-8")).get("cause", [])]
+
+
+def report(result: Comparison, causes: list[Cause]) -> int:
+    """Print what differs, by cause or unexplained; 1 where something is unexplained."""
+    explained: dict[str, list[Difference]] = {cause.name: [] for cause in causes}
+    left: list[Difference] = []
+    for found in result.found:
+        cause = next((cause.name for cause in causes if cause.explains(found)), None)
+        (left if cause is None else explained[cause]).append(found)
+    say(f"{result.calls:,} calls; {result.alike:,} values alike, {len(result.found):,} differ, {len(left):,} unexplained")
+    for cause, mine in explained.items():
+        say(f"\nCAUSE {cause}: {len(mine):,} differences" if mine else f"\nCAUSE {cause}: explains nothing")
+        for group in grouped(mine):
+            say(headline(group), 2)
+    if left:
+        say("\nUNEXPLAINED" if causes else "\nDIFFERENCES")
+        for group in grouped(left):
+            tell_group(group)
+    return 1 if left else 0
+
+
+def grouped(found: Iterable[Difference]) -> list[list[Difference]]:
+    """Differences by quantity and kind of change, largest group first."""
+    groups: dict[tuple[str, str], list[Difference]] = defaultdict(list)
+    for item in found:
+        groups[item.quantity, item.kind].append(item)
+    return sorted(groups.values(), key=lambda group: -len(group))
+
+
+def headline(group: list[Difference]) -> str:
+    """Quantity, kind, count and range of change of a group."""
+    changes = [item.relative for item in group if item.relative is not None]
+    span = f", relative change {min(changes):+.2e} to {max(changes):+.2e}" if changes else ""
+    return f"{group[0].quantity}: {group[0].kind}, {len(group):,} x{span}"
+
+
+def tell_group(group: list[Difference]) -> None:
+    """One group in a few lines: where it is, and examples from its beginning, middle and largest change."""
+    say("\n" + headline(group), 2)
+    for place, name in enumerate(("models", "parts", "deployments", "asked"), start=1):
+        found = Counter(fields[place] for item in group if (fields := item.key.split("|"))[place])
+        if found:
+            most = ", ".join(f"{key} ({count:,})" for key, count in found.most_common(6))
+            say(f"{name} ({len(found)}): {most}{', ...' if len(found) > 6 else ''}", 6)
+    largest = max(group, key=lambda item: abs(item.relative or 0.0))
+    for item in dict.fromkeys((group[0].key, group[len(group) // 2].key, largest.key)):
+        shown = next(found for found in group if found.key == item)
+        say(f"e.g. {item}", 6)
+        say(f"{short(shown.old)}  ->  {short(shown.new)}", 11)
+
+
+def short(thing: Any) -> str:
+    """A value on one line."""
+    text = repr(thing)
+    return text if len(text) <= 150 else text[:147] + "..."
+
+
+def say(text: str, indent: int = 0) -> None:
+    """Print within the width."""
+    if text.startswith("\n"):
+        print()
+    margin = " " * indent
+    print(textwrap.fill(text.strip(), WIDTH, initial_indent=margin, subsequent_indent=margin + "    "))
+
+
+def main() -> int:
+    """Parse the command line and run one of the two commands."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    writing = commands.add_parser("write", help="write the answers of one version")
+    writing.add_argument("out", type=Path, help="FILE.jsonl or FILE.jsonl.gz")
+    writing.add_argument("--code", type=Path, help="folder that holds the package; else the one Python finds")
+    comparing = commands.add_parser("compare", help="compare two files; exit 1 where they differ")
+    comparing.add_argument("old", type=Path)
+    comparing.add_argument("new", type=Path)
+    comparing.add_argument("--causes", type=Path, help="TOML file of differences that are meant")
+    for command in (writing, comparing):
+        command.add_argument("--models", default="*", help="only models whose name this glob takes")
+    given = parser.parse_args()
+    if given.command == "compare":
+        return report(compare_files(given.old, given.new, given.models), causes_in(given.causes))
+    if given.code is not None:
+        sys.path.insert(0, str(given.code.resolve()))
+    write(given.out, given.models)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

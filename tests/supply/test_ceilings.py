@@ -1,0 +1,126 @@
+"""Time on links against messages counted here, and the figures of a part that ceilings rest on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import capacity as cap
+from capacity.catalog.parts import hardware_ids
+from capacity.specs.hardware import HardwareSpec
+from capacity.supply.ceilings import attainable, bound_ceilings, comm_s, datasheet
+
+RATE = 450e9  # NVLink4, each direction
+DEPLOY = cap.Deployment(weights="bf16", tensor_parallel=4)
+
+
+@pytest.fixture
+def linked(make_part):
+    """A part whose link and read rate are known; the read rate and the cache have no good source."""
+    table = make_part().model_dump() | {
+        "links": {"kind": "NVLink4", "bytes_per_s_per_direction": RATE, "domain_devices": 8},
+        "measured": {"read_bytes_per_s": 1.8e12, "gemm_flop_per_s": {"bf16": 250e12}},
+        "unverified": ("measured.read_bytes_per_s", "memory.l2_bytes", "links.bytes_per_s_per_direction"),
+    }
+    table["memory"]["l2_bytes"] = 50_000_000
+    return HardwareSpec.model_validate(table)
+
+
+def moved_s(messages, size_bytes):
+    """nccl-tests: an all-reduce over n devices moves 2 (n - 1) / n of its size at the bus bandwidth."""
+    return messages * 2 * (4 - 1) / 4 * size_bytes / RATE
+
+
+# Two sums a layer and one for the table, each of 4096 values of 2 bytes a token; the head meets only the last token of
+# a prompt (vLLM prunes the hidden states before its head), so a longer prompt gathers no more logits.
+def test_a_longer_prompt_adds_sums_and_no_logits(linked, llama_3_8b):
+    short, long = (comm_s(llama_3_8b, linked, DEPLOY, tokens=n, sequences=1)[0] for n in (4096, 8192))
+
+    assert long - short == pytest.approx(moved_s(2 * 32 + 1, 4096 * 4096 * 2), rel=1e-9)
+
+
+# A gather moves (n - 1) / n of the logits of all sequences, 128,256 values of 2 bytes each.
+def test_more_prompts_add_their_logits_once_each(linked, llama_3_8b):
+    one, many = (comm_s(llama_3_8b, linked, DEPLOY, tokens=8192, sequences=n)[0] for n in (1, 9))
+
+    assert many - one == pytest.approx(8 * 128_256 * 2 * 3 / 4 / RATE, rel=1e-9)
+
+
+def test_the_attainable_ttft_takes_the_logits_of_each_prompt_once(linked, llama_3_8b):
+    """Between two batches of prompts of 4096 tokens: products at the measured rate, sums, and logits of the last."""
+    first, second = (cap.ttft(llama_3_8b, linked, DEPLOY, batch=n, prompt_tokens=4096).attainable for n in (4, 8))
+
+    rank_parameters = (8_030_261_248 - 2 * 128_256 * 4096 - 65 * 4096) / 4
+    attention = 32 * 4 * 32 / 4 * 128 * 4096 * 4097 / 2
+    products = 4 * (2 * rank_parameters * 4096 + attention) / 250e12
+    sums = moved_s(65, 4 * 4096 * 4096 * 2)
+    logits = 4 * 128_256 * 2 * 3 / 4 / RATE
+    assert second - first == pytest.approx(products + sums + logits, rel=1e-3)
+
+
+def test_links_of_arrays_equal_their_scalars(linked, llama_3_8b):
+    tokens, sequences = np.array([1, 8, 8192]), np.array([1, 8, 1])
+    many = comm_s(llama_3_8b, linked, DEPLOY, tokens=tokens, sequences=sequences)[0]
+
+    for index, (t, s) in enumerate(zip(tokens.tolist(), sequences.tolist(), strict=True)):
+        assert many[index] == comm_s(llama_3_8b, linked, DEPLOY, tokens=t, sequences=s)[0]
+
+
+def test_ceilings_name_the_figures_they_rest_on(linked, llama_3_8b, make_llama):
+    bf16 = cap.Deployment(weights="bf16")
+    large = datasheet(llama_3_8b, linked, bf16).figures
+    small = datasheet(make_llama("small", 2, 256, 4, 4, 64, 512, 1000), linked, bf16).figures
+
+    assert {"memory.bytes_per_s", "peak_flop_per_s.bf16"} <= set(large)
+    assert "memory.l2_bytes" not in large  # 16 GB are read whatever the cache of 50 MB is
+    assert "memory.l2_bytes" in small
+    assert attainable(llama_3_8b, linked, bf16).figures == (
+        "measured.read_bytes_per_s",
+        "measured.gemm_flop_per_s.bf16",
+    )
+
+
+@pytest.mark.parametrize("part_id", hardware_ids())
+def test_no_measured_rate_of_the_catalogue_beats_its_bound(part_id):
+    """A bound is what nothing beats, so each rate that a source saw a part reach lies at or below its ceilings."""
+    part = cap.load_hardware(part_id)
+    tables = (part.measured.gemm_flop_per_s, part.measured.gemm_flop_per_s_sustained)
+    seen = [item for table in (*tables, part.measured.gemm_flop_per_s_typical) for item in table.items()]
+    reads = (part.measured.read_bytes_per_s, part.measured.read_bytes_per_s_typical, part.measured.gemv_bytes_per_s)
+
+    found = bound_ceilings(part, cap.Deployment(weights="bf16"), {path for path, _ in seen})
+
+    assert all(found.flop_per_s[path] >= rate for path, rate in seen)
+    assert all(found.bytes_per_s >= rate for rate in reads if rate)
+
+
+# gpu-flops-bench saw an RTX 5090 multiply bf16 at 254 TFLOP/s; NVIDIA prints 209.5. A prompt of 8192 tokens of
+# Llama-3.1-8B takes 2 FLOP for each matrix weight and token and the causal half of attention.
+def test_the_ttft_bound_of_an_rtx_5090_takes_the_rate_that_was_reached():
+    part, model = cap.load_hardware("nvidia-rtx-5090-32gb"), cap.load_model("llama-3.1-8b")
+    found = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=8192)
+
+    matrices = 8_030_261_248 - 2 * 128_256 * 4096
+    flop = 2 * matrices * 8192 + 32 * 4 * 32 * 128 * 8192 * 8193 / 2
+    assert found.bound == pytest.approx(flop / 254e12, rel=0.005)
+    assert found.attainable is None or found.bound <= found.attainable
+    assert any("measured.gemm_flop_per_s.bf16 of NVIDIA RTX 5090 is 1.21 times" in note for note in found.notes)
+
+
+def test_a_part_below_its_datasheet_has_no_such_note():
+    part, model = cap.load_hardware("nvidia-a100-sxm4-80gb"), cap.load_model("llama-3.1-8b")
+    found = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=8192)
+
+    assert not any("datasheet" in note for note in found.notes)
+
+
+# Apple states fp16 and fp32 rates of its M2 Max and no bf16 one; nobody states a rate of a whole EPYC socket here.
+def test_a_format_without_a_path_is_answered_with_every_path_there_is():
+    model, deploy = cap.load_model("llama-3.1-8b"), cap.Deployment(weights="bf16")
+
+    with pytest.raises(cap.CapacityError, match=r"has no bf16 path; choose activations among: fp16, fp32$"):
+        cap.tpot(model, cap.load_hardware("apple-m2-max-96gb"), deploy, batch=1, context_tokens=128)
+    with pytest.raises(cap.CapacityError, match="no peak is recorded for this part"):
+        cap.tpot(model, cap.load_hardware("amd-epyc-9654-socket"), deploy, batch=1, context_tokens=128)
+    with pytest.raises(cap.CapacityError, match="has no bf16 path; it has: fp16, fp32"):
+        cap.ridge_point(cap.load_hardware("apple-m2-max-96gb"), "bf16")
