@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import ceil
@@ -23,7 +22,7 @@ from capacity.errors import CapacityError, unknown_name
 from capacity.estimate import time as evaluate
 from capacity.formulas import latency
 from capacity.inputs import check_kind, shown
-from capacity.results import Result
+from capacity.results import Decision, PhaseTime
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.calibration import Calibration
 from capacity.specs.deployment import Deployment
@@ -31,64 +30,8 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import WorldModelSpec
 from capacity.supply.ceilings import Ceilings, achieved_flop_per_s, bound_ceilings
-from capacity.units import format_seconds
 
 ENGINE = "world"
-
-
-@dataclass(frozen=True)
-class PhaseTime:
-    """Time of all passes of one phase. ``value_s`` is None without a launch mode. [s], [FLOP], [B]
-
-    ``memory_s`` and ``compute_s`` are how long the bound keeps each of the two busy.
-    """
-
-    name: str
-    passes: int
-    flop: float
-    moved_bytes: float
-    launches: int
-    bound_s: float
-    bound_by: str
-    memory_s: float
-    compute_s: float
-    launch_mode: str | None = None
-    value_s: float | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Decision(Result):
-    """Time that one decision keeps the device busy: the sum of its phases. [s]"""
-
-    phases: tuple[PhaseTime, ...]
-    bound_s: float
-    value_s: float | None
-    low_s: float | None
-    high_s: float | None
-    evidence: str
-    notes: tuple[str, ...] = ()
-
-    @property
-    def best_s(self) -> float:
-        """The estimate, or the bound where there is none. [s]"""
-        return self.bound_s if self.value_s is None else self.value_s
-
-    def phase(self, name: str) -> PhaseTime | None:
-        """The phase called ``name``, or None."""
-        return next((phase for phase in self.phases if phase.name == name), None)
-
-    def table(self) -> list[tuple[str, str]]:
-        rows = [(phase.name, _phase_text(phase)) for phase in self.phases]
-        rows.append(("decision bound", f"{format_seconds(self.bound_s)}  (computed)"))
-        if self.value_s is not None and self.low_s is not None and self.high_s is not None:
-            band = f"{format_seconds(self.low_s)} to {format_seconds(self.high_s)}"
-            rows.append(("decision estimate", f"{format_seconds(self.value_s)}, {band}  ({self.evidence})"))
-        return rows + [("note", note) for note in self.notes]
-
-
-def _phase_text(phase: PhaseTime) -> str:
-    text = f"{phase.passes} x, bound {format_seconds(phase.bound_s)} ({phase.bound_by})"
-    return text if phase.value_s is None else f"{text}, estimate {format_seconds(phase.value_s)}"
 
 
 def decide(

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from capacity.demand.passes import stage_pass
 from capacity.demand.phases import Phase, mean_cached_tokens, phases
 from capacity.errors import CapacityError
-from capacity.estimate.world import Decision, check_case, decide, held_bytes, usable_bytes
+from capacity.estimate.world import check_case, decide, held_bytes, usable_bytes
 from capacity.formulas import control_cycle as cycle
 from capacity.formulas import sharing as clients
 from capacity.formulas import speculation
 from capacity.inputs import check_each, check_kind
+from capacity.results import Decision
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from capacity.errors import CapacityError
-from capacity.estimate.world import Decision
 from capacity.formulas import control_cycle as cycle
 from capacity.formulas import jitter
-from capacity.results import Result
+from capacity.results import Decision, Result
 from capacity.units import format_bytes, format_seconds
 
 Schedule = Literal["synchronous", "chunked", "asynchronous"]

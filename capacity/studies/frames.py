@@ -9,7 +9,6 @@ from capacity.demand import memory
 from capacity.demand.phases import phases
 from capacity.errors import CapacityError
 from capacity.estimate.world import (
-    Decision,
     activation_bytes,
     cache_bytes,
     check_case,
@@ -19,7 +18,7 @@ from capacity.estimate.world import (
 )
 from capacity.formulas import control_cycle as cycle
 from capacity.formulas import sharing as clients
-from capacity.results import Result
+from capacity.results import Decision, Result
 from capacity.specs.base import LARGEST_COUNT
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
