@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Calibration": "capacity.specs.calibration",
     "Checkpoint": "capacity.specs.checkpoint",
     "Deployment": "capacity.specs.deployment",
+    "Draft": "capacity.specs.deployment",
+    "EngineSpec": "capacity.specs.engine",
     "HardwareSpec": "capacity.specs.hardware",
+    "MeasuredRun": "capacity.specs.measured_run",
     "ModelSpec": "capacity.specs.model",
     "ServerSpec": "capacity.specs.server",
     "Workload": "capacity.specs.workload",
@@ -24,60 +28,64 @@ _HOMES = {
     "CapacityError": "capacity.errors",
     "DoesNotFit": "capacity.errors",
     "SpecError": "capacity.errors",
+    "Unsupported": "capacity.errors",
     "Estimate": "capacity.results",
     "Ledger": "capacity.results",
     "Sizing": "capacity.results",
+    "Speculation": "capacity.studies.what_if",
+    "load_deployment": "capacity.catalog.cases",
+    "load_workload": "capacity.catalog.cases",
     "load_hardware": "capacity.catalog.parts",
     "load_model": "capacity.catalog.parts",
     "load_server": "capacity.catalog.parts",
     "hardware_ids": "capacity.catalog.parts",
     "model_ids": "capacity.catalog.parts",
+    "server_ids": "capacity.catalog.parts",
     "load_world_model": "capacity.catalog.worlds",
     "world_model_ids": "capacity.catalog.worlds",
-    "activation_bytes": "capacity.api",
+    "activation_bytes": "capacity.api.memory",
     "control": "capacity.studies.control",
-    "kv_cache_bytes": "capacity.api",
-    "max_batch": "capacity.api",
-    "max_context": "capacity.api",
-    "parameter_count": "capacity.api",
-    "request_latency": "capacity.api",
-    "ridge_point": "capacity.api",
-    "size": "capacity.api",
-    "state_bytes": "capacity.api",
-    "tpot": "capacity.api",
-    "ttft": "capacity.api",
-    "weight_bytes": "capacity.api",
+    "frames": "capacity.studies.frames",
+    "kv_cache_bytes": "capacity.api.memory",
+    "max_batch": "capacity.api.limits",
+    "max_context": "capacity.api.limits",
+    "observe": "capacity.validation.observation",
+    "parameter_count": "capacity.api.memory",
+    "request_latency": "capacity.api.times",
+    "ridge_point": "capacity.api.times",
+    "size": "capacity.api.sizing",
+    "state_bytes": "capacity.api.memory",
+    "tpot": "capacity.api.times",
+    "ttft": "capacity.api.times",
+    "weight_bytes": "capacity.api.memory",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
-    from capacity.api import (
-        activation_bytes,
-        kv_cache_bytes,
-        max_batch,
-        max_context,
-        parameter_count,
-        request_latency,
-        ridge_point,
-        size,
-        state_bytes,
-        tpot,
-        ttft,
-        weight_bytes,
-    )
-    from capacity.catalog.parts import hardware_ids, load_hardware, load_model, load_server, model_ids
+    from capacity.api.limits import max_batch, max_context
+    from capacity.api.memory import activation_bytes, kv_cache_bytes, parameter_count, state_bytes, weight_bytes
+    from capacity.api.sizing import size
+    from capacity.api.times import request_latency, ridge_point, tpot, ttft
+    from capacity.catalog.cases import load_deployment, load_workload
+    from capacity.catalog.parts import hardware_ids, load_hardware, load_model, load_server, model_ids, server_ids
     from capacity.catalog.worlds import load_world_model, world_model_ids
-    from capacity.errors import CapacityError, DoesNotFit, SpecError
+    from capacity.errors import CapacityError, DoesNotFit, SpecError, Unsupported
     from capacity.results import Estimate, Ledger, Sizing
+    from capacity.specs.calibration import Calibration
     from capacity.specs.checkpoint import Checkpoint
-    from capacity.specs.deployment import Deployment
+    from capacity.specs.deployment import Deployment, Draft
+    from capacity.specs.engine import EngineSpec
     from capacity.specs.hardware import HardwareSpec
+    from capacity.specs.measured_run import MeasuredRun
     from capacity.specs.model import ModelSpec
     from capacity.specs.server import ServerSpec
     from capacity.specs.workload import Workload
     from capacity.specs.world import WorldModelSpec
     from capacity.studies.control import control
+    from capacity.studies.frames import frames
+    from capacity.studies.what_if import Speculation
+    from capacity.validation.observation import observe
 
 
 def __getattr__(name: str) -> Any:

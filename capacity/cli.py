@@ -22,6 +22,7 @@ COMMANDS = {
     "hardware": "capacity.commands.hardware",
     "models": "capacity.commands.models",
     "control": "capacity.commands.control",
+    "frames": "capacity.commands.frames",
     "measure": "capacity.commands.measure",
     "validate": "capacity.commands.validate",
 }

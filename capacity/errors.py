@@ -1,4 +1,4 @@
-"""The errors of the package, and how one is phrased."""
+"""The errors of the package, and how errors are phrased."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-LONGEST_MESSAGE = 1200
+MAX_MESSAGE_LENGTH = 1200
 
 
 class CapacityError(ValueError):
     """Something the user gave is wrong; the message says where, what, what is allowed and what to do.
 
-    It is one line that can be printed, whatever it quotes.
+    The message is one printable line, whatever it quotes.
 
     >>> print(CapacityError("config.json: unknown key 'a\\n\\ud800'"))
     config.json: unknown key 'a \\ud800'
@@ -24,7 +24,7 @@ class CapacityError(ValueError):
 
     def __init__(self, message: str) -> None:
         line = message if message.isprintable() else "".join(map(_printable, message))
-        super().__init__(line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "...")
+        super().__init__(line if len(line) <= MAX_MESSAGE_LENGTH else line[: MAX_MESSAGE_LENGTH - 3] + "...")
 
 
 class SpecError(CapacityError):
@@ -36,7 +36,7 @@ class DoesNotFit(CapacityError):
 
 
 class Unsupported(CapacityError):
-    """The question is sound, but this package has no closed form for it and says so instead of guessing."""
+    """The question is valid, but this package has no closed form for it."""
 
 
 def _printable(character: str) -> str:
@@ -46,12 +46,12 @@ def _printable(character: str) -> str:
 
 
 def nearest_names(given: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
-    """Names in ``allowed`` that look most like ``given``, whatever its case: those that begin so, then best first."""
+    """Names in ``allowed`` nearest to ``given``, ignoring case: those with that prefix, then the closest first."""
     wanted, names = given.lower(), {name.lower(): name for name in allowed}
     begin = [name for name in names if wanted and name.startswith(wanted)]
     close = difflib.get_close_matches(wanted, names, n=limit, cutoff=0.5)
     inside = [name for name in names if wanted in name]
-    begin.sort(key=lambda name: name != wanted)  # as given but for case is best of all
+    begin.sort(key=lambda name: name != wanted)  # equal but for case comes first
     return [names[name] for name in dict.fromkeys((*begin, *close, *inside))][:limit]
 
 
@@ -73,7 +73,7 @@ def unknown_name(kind: str, given: str, allowed: Iterable[str]) -> str:
 
 
 def rephrase(error: ValidationError, where: str) -> SpecError:
-    """Turn a Pydantic error into one sentence a line: place, field, what is wrong, what was given."""
+    """Turn a Pydantic error into sentences: place, field, what is wrong, what was given."""
     sentences = []
     for item in error.errors(include_url=False):
         field = _place(item["loc"])

@@ -1,42 +1,49 @@
-"""What the package answers: frozen results that print, show in a notebook and become plain dictionaries."""
+"""What the package answers: frozen values with units in their names, which print and become plain dictionaries."""
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from capacity.units import format_bytes, format_seconds
+UNSET_FIELDS = ("fields of the deployment that were not set have their defaults",)
+OUTSIDE_MEMORY = ("runtime context, libraries and allocator slack (memory outside memory_fraction is meant for them)",)
+OUTSIDE_TIME = (
+    "in a bound: links between devices and kernel launches (an attainable time counts both)",
+    "scheduling and sampling time",
+    "activation traffic and cache writes",
+)
+OUTSIDE_DECISION = (
+    "in a bound: kernel launches (an estimate counts them)",
+    "sampling and detokenisation on the host",
+    "warm-up: first calls compile, capture graphs and load weights",
+)
+
+Binding = Literal["weights", "memory", "max_sequences", "positions"]
 
 
 class Result:
-    """Printing shared by the results; a subclass says its rows of label and text.
+    """Printing and plain values shared by the results; their text and HTML are made by ``presentation``.
 
     A dataclass inside a result that names properties in ``DERIVED`` has them in its dictionary too.
     """
-
-    def table(self) -> list[tuple[str, str]]:
-        """Rows of label and text, most important first."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python values, arrays as lists; units are in the names."""
         return _plain(self)
 
     def __str__(self) -> str:
-        rows = self.table()
-        width = max((len(label) for label, _ in rows), default=0)
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+        from capacity.presentation import terminal
+
+        return terminal.text(self)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(label)}</th>"
-            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for label, text in self.table()
-        )
-        return f"<table>{cells}</table>"
+        from capacity.presentation import notebook
+
+        return notebook.html(self)
 
 
 @dataclass(frozen=True)
@@ -72,29 +79,8 @@ class Estimate(Result):
     high: Any = None
     rows: tuple[OperatorRow, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def table(self) -> list[tuple[str, str]]:
-        rows = [(f"{self.quantity} bound", f"{_times(self.bound)}  (computed{self._binding()})")]
-        if self.attainable is not None:
-            rows.append((f"{self.quantity} attainable", f"{_times(self.attainable)}  (measured ceilings)"))
-        if self.value is not None:
-            band = f"{_times(self.value)}, band {_times(np.stack([self.low, self.high]))}"
-            rows.append((f"{self.quantity} estimate", f"{band}  ({self.evidence})"))
-        missing = np.sum(np.logical_not(self.fits))
-        if missing:
-            where = f" at {missing} of {np.size(self.fits)} points" if np.ndim(self.fits) else ""
-            rows.append(("verdict", f"does not fit in memory{where}: such a time cannot be reached"))
-        return rows + [("note", note) for note in self.notes]
-
-    def _binding(self) -> str:
-        return "" if np.ndim(self.bound) else f"; bound by {self.bound_by}"
-
-
-def _times(seconds: Any) -> str:
-    """One time, or the range of an array of them; points without one are left out."""
-    if np.ndim(seconds) == 0:
-        return format_seconds(float(seconds))
-    return f"{format_seconds(float(np.nanmin(seconds)))} to {format_seconds(float(np.nanmax(seconds)))}"
+    assumed: tuple[str, ...] = UNSET_FIELDS
+    not_modelled: tuple[str, ...] = OUTSIDE_TIME
 
 
 @dataclass(frozen=True)
@@ -118,6 +104,9 @@ class Ledger(Result):
     total_bytes: int
     usable_bytes: int
     capacity_bytes: int
+    assumed: tuple[str, ...] = UNSET_FIELDS
+    notes: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = OUTSIDE_MEMORY
 
     @property
     def margin_bytes(self) -> int:
@@ -127,13 +116,6 @@ class Ledger(Result):
     def line(self, name: str) -> int:
         """Bytes of the lines called ``name``. [B]"""
         return sum(line.held_bytes for line in self.lines if line.name == name)
-
-    def table(self) -> list[tuple[str, str]]:
-        rows = [(line.name, f"{format_bytes(line.held_bytes)}  ({line.evidence})") for line in self.lines]
-        rows.append(("total", format_bytes(self.total_bytes)))
-        rows.append(("usable", f"{format_bytes(self.usable_bytes)} of {format_bytes(self.capacity_bytes)}"))
-        rows.append(("margin", format_bytes(self.margin_bytes)))
-        return rows
 
 
 @dataclass(frozen=True)
@@ -154,11 +136,15 @@ class PhaseTime:
     compute_s: float
     launch_mode: str | None = None
     value_s: float | None = None
+    attainable_s: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Decision(Result):
-    """Time that one decision keeps the device busy: the sum of its phases. [s]"""
+    """Time that one decision keeps the device busy: the sum of its phases. [s]
+
+    ``attainable_s`` is the time on measured ceilings, None where the part has none.
+    """
 
     phases: tuple[PhaseTime, ...]
     bound_s: float
@@ -167,6 +153,9 @@ class Decision(Result):
     high_s: float | None
     evidence: str
     notes: tuple[str, ...] = ()
+    attainable_s: float | None = None
+    assumed: tuple[str, ...] = UNSET_FIELDS
+    not_modelled: tuple[str, ...] = OUTSIDE_DECISION
 
     @property
     def best_s(self) -> float:
@@ -177,28 +166,31 @@ class Decision(Result):
         """The phase called ``name``, or None."""
         return next((phase for phase in self.phases if phase.name == name), None)
 
-    def table(self) -> list[tuple[str, str]]:
-        rows = [(phase.name, _phase_text(phase)) for phase in self.phases]
-        rows.append(("decision bound", f"{format_seconds(self.bound_s)}  (computed)"))
-        if self.value_s is not None and self.low_s is not None and self.high_s is not None:
-            band = f"{format_seconds(self.low_s)} to {format_seconds(self.high_s)}"
-            rows.append(("decision estimate", f"{format_seconds(self.value_s)}, {band}  ({self.evidence})"))
-        return rows + [("note", note) for note in self.notes]
-
-
-def _phase_text(phase: PhaseTime) -> str:
-    text = f"{phase.passes} x, bound {format_seconds(phase.bound_s)} ({phase.bound_by})"
-    return text if phase.value_s is None else f"{text}, estimate {format_seconds(phase.value_s)}"
-
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of the workload, the bound beside it, and whether it is out of reach even at the bound. [s]"""
+    """An objective of the workload, the bound it is compared with, and whether even the bound misses it. [s]"""
+
+    DERIVED: ClassVar = ("state",)
 
     name: str
     limit_s: float
     bound_s: float
     missed: bool
+
+    @property
+    def state(self) -> Literal["missed", "not excluded"]:
+        """The verdict as a code: a bound excludes an objective, and shows none to be met."""
+        return "missed" if self.missed else "not excluded"
+
+
+@dataclass(frozen=True)
+class Enough:
+    """The fewest devices on which a case fits that does not fit as asked, and what that rests on. [device]"""
+
+    devices: int
+    tensor_parallel: int
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,7 +198,10 @@ class Sizing(Result):
     """One replica of a model on a part under a workload: does it fit, what limits it, and how fast it can be.
 
     Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1.
-    ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
+    ``binding`` is a code for what limits the case: its weights alone, memory, the sequences that the deployment allows
+    or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``enough`` is how many devices
+    would do, where that was asked. ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled``
+    lists what is left out.
     """
 
     model: str
@@ -220,9 +215,11 @@ class Sizing(Result):
     tpot_context_tokens: int
     prompt_tokens: int
     fits: bool
-    verdict: str
-    binding: str
+    verdict: Literal["fits", "does not fit"]
+    binding: Binding
     margin_bytes: int
+    weight_bytes: int
+    positions: int | None
     ledger: tuple[Ledger, ...]
     max_batch: int
     max_context_tokens: int
@@ -239,35 +236,17 @@ class Sizing(Result):
     evidence: dict[str, str]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
+    enough: Enough | None = None
 
     @property
     def missed(self) -> bool:
         """Whether an objective is out of reach even at the bound."""
         return any(objective.missed for objective in self.objectives)
 
-    def table(self) -> list[tuple[str, str]]:
-        heaviest = min(self.ledger, key=lambda ledger: ledger.margin_bytes)
-        rows = [
-            ("model", f"{self.model}, {self.parameters:,} parameters"),
-            ("part", f"{self.devices} x {self.part}"),
-            ("verdict", self.verdict),
-            ("binding", self.binding),
-            *heaviest.table(),
-            ("max batch", f"{self.max_batch:,} sequences of {self.memory_tokens:,} tokens"),
-            (
-                "max context",
-                f"{self.max_context_tokens:,} tokens at batch {self.batch} (bounded by {self.max_context_bound_by})",
-            ),
-            *self.ttft.table(),
-            *self.tpot.table(),
-            ("request bound", format_seconds(self.request_bound_s)),
-            ("throughput bound", f"{self.tokens_per_s_bound:,.0f} token/s a replica"),
-            (
-                "intensity",
-                f"{self.intensity_flop_per_byte:,.1f} FLOP/B; ridge {self.ridge_flop_per_byte:,.0f} FLOP/B",
-            ),
-        ]
-        return rows + [("note", note) for note in self.notes]
+    @property
+    def heaviest(self) -> Ledger:
+        """The ledger of the device with the least memory left."""
+        return min(self.ledger, key=lambda ledger: ledger.margin_bytes)
 
 
 def _plain(value: Any) -> Any:

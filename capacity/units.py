@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from capacity.errors import CapacityError, unknown_name
+from capacity.files import package_data
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
@@ -48,15 +47,6 @@ def parse_seconds(text: str | float) -> float:
     0.05
     """
     return _parse(text, _TIME_UNITS, "time", "50 ms")
-
-
-def parse_bytes_per_s(text: str | float) -> float:
-    """Bytes per second of "3.35 TB/s" or a plain number; a rate in bits ("400 Gb/s") is an error.
-
-    >>> parse_bytes_per_s("3.35 TB/s")
-    3350000000000.0
-    """
-    return _parse(text, {f"{unit}/s": factor for unit, factor in _BYTE_UNITS.items()}, "rate", "3.35 TB/s")
 
 
 def _parse(text: str | float, units: Mapping[str, float], kind: str, example: str) -> float:
@@ -164,8 +154,8 @@ class NumberFormat:
 @cache
 def number_formats() -> dict[str, NumberFormat]:
     """Every number format by name, from ``data/number_formats.toml``."""
-    text = files("capacity").joinpath("data/number_formats.toml").read_text(encoding="utf-8")
-    return {name: NumberFormat(name=name, **row) for name, row in tomllib.loads(text).items()}
+    rows = package_data.toml("data/number_formats.toml")
+    return {name: NumberFormat(name=name, **row) for name, row in rows.items()}
 
 
 def number_format(name: str) -> NumberFormat:

@@ -1,4 +1,4 @@
-"""Docstrings of the estimators agree with their signatures and say units."""
+"""Docstrings of public functions agree with their signatures, say units and shapes, and show an example."""
 
 from __future__ import annotations
 
@@ -6,93 +6,172 @@ import importlib
 import inspect
 import pkgutil
 import re
-from pathlib import Path
 
-import capacity.estimators
 import pytest
 
-UNIT = re.compile(r"\[[^\]]+\]\.?(\s|$)")
-PARAMETER = re.compile(r"^(\w+(?:, \w+)*) :")
-# Words for things that are no quantity: specs, names, rules.
-NOT_A_QUANTITY = re.compile(r": (str|bool|tuple of str|\w*Spec|Encoder|Deployment|Mapping|dict|callable)")
+PACKAGES = ("capacity.api", "capacity.formulas", "capacity.demand", "capacity.estimate")
+EXEMPLARY = ("capacity.api", "capacity.formulas")  # which also show an example of each function
+UNIT = re.compile(r"\[[^\]\n]+\]\.?(\s|,|$)")
+HEADING = re.compile(r"^(\w+(?:, \w+)*) : (.+)$")
+NUMERIC = re.compile(r"\b(ArrayLike|FloatArray|IntArray|ndarray|array_like|int|float)\b")
 
 
-def public_functions():
-    for info in pkgutil.iter_modules(capacity.estimators.__path__):
-        module = importlib.import_module(f"capacity.estimators.{info.name}")
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ == module.__name__ and not name.startswith("_"):
-                yield pytest.param(function, id=f"{info.name}.{name}")
+def modules(package):
+    found = importlib.import_module(package)
+    yield found
+    for info in pkgutil.walk_packages(getattr(found, "__path__", ()), f"{package}."):
+        if not info.name.rpartition(".")[2].startswith("_"):
+            yield importlib.import_module(info.name)
 
 
-FUNCTIONS = list(public_functions())
+def public_functions(packages):
+    for package in packages:
+        for module in modules(package):
+            for name, function in inspect.getmembers(module, inspect.isfunction):
+                if function.__module__ == module.__name__ and not name.startswith("_"):
+                    yield pytest.param(function, id=f"{module.__name__.removeprefix('capacity.')}.{name}")
+
+
+ALL, EXAMPLES = list(public_functions(PACKAGES)), list(public_functions(EXEMPLARY))
+
+
+def section(function, name):
+    """The text of one section of a docstring; empty where there is none."""
+    match = re.search(rf"\n{name}\n-+\n(.*?)(?=\n\w[\w ]*\n-+\n|\Z)", inspect.getdoc(function) or "", re.DOTALL)
+    return match[1] if match else ""
 
 
 def described(function):
-    """Names in the Parameters section, in order, each with its heading and text."""
-    section = re.search(r"\nParameters\n-+\n(.*?)(?=\n\w+\n-+\n|\Z)", inspect.getdoc(function) or "", re.DOTALL)
-    found, heading, names = {}, "", []
-    for line in (section[1] if section else "").splitlines():
-        match = PARAMETER.match(line)
-        if match:
-            heading, names = line, match[1].split(", ")
-            found |= {name: [heading, ""] for name in names}
-        for name in names:
-            found[name][1] += line + "\n"
+    """Names in the Parameters section, in order, each with its type and text."""
+    found, names = {}, []
+    for line in section(function, "Parameters").splitlines():
+        if match := HEADING.match(line):
+            names = match[1].split(", ")
+            found |= {name: [match[2], ""] for name in names}
+        else:
+            for name in names:
+                found[name][1] += line + "\n"
     return found
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+def numeric_parameters(function):
+    """Names of the parameters that are numbers or arrays of them, by their annotations."""
+    parameters = inspect.signature(function).parameters.values()
+    return [one.name for one in parameters if NUMERIC.search(str(one.annotation))]
+
+
+def bare_parameters(function):
+    """Numeric parameters that are described without a unit."""
+    numeric = numeric_parameters(function)
+    return [
+        name
+        for name, (kind, text) in described(function).items()
+        if (name in numeric or NUMERIC.search(kind)) and not UNIT.search(text)
+    ]
+
+
+def must_describe(function):
+    """Whether the parameters of a function need a section: all of `api` do, and functions of two numbers or more."""
+    parameters = inspect.signature(function).parameters
+    return len(numeric_parameters(function)) >= 2 or (function.__module__.startswith("capacity.api") and bool(parameters))
+
+
+@pytest.mark.parametrize("function", ALL)
 def test_a_public_function_says_what_it_does_in_one_line(function):
     first = (inspect.getdoc(function) or "").split("\n\n")[0]
 
-    assert first.strip().endswith((".", "]")), first
+    assert re.search(r"(\.|\])$", first.strip()), first
+    assert "\n" not in first, f"the summary has more than one line: {first}"
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_described_parameters_are_those_of_the_signature(function):
     names = list(described(function))
 
     assert not names or sorted(names) == sorted(inspect.signature(function).parameters)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_described_parameters_say_their_unit(function):
-    bare = [
-        name
-        for name, (heading, text) in described(function).items()
-        if not UNIT.search(text) and not NOT_A_QUANTITY.search(heading)
-    ]
-
-    assert bare == []
+@pytest.mark.parametrize("function", ALL)
+def test_described_numbers_have_a_unit(function):
+    assert bare_parameters(function) == []
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_function_of_numbers_describes_them_or_gives_the_unit_of_its_result(function):
+@pytest.mark.parametrize("function", ALL)
+def test_a_function_of_arrays_describes_them_or_gives_the_unit_of_its_result(function):
+    signature, documentation = inspect.signature(function), inspect.getdoc(function) or ""
+    arrays = [one for one in signature.parameters.values() if "Array" in str(one.annotation)]
+
+    assert not arrays or "Bool" in str(signature.return_annotation) or described(function) or UNIT.search(documentation)
+
+
+@pytest.mark.parametrize("function", ALL)
+def test_every_reference_is_cited_and_every_citation_has_a_reference(function):
     documentation = inspect.getdoc(function) or ""
-    numbers = [p for p in inspect.signature(function).parameters.values() if "ArrayLike" in str(p.annotation)]
 
-    assert not numbers or described(function) or UNIT.search(documentation)
-
-
-def test_formulas_stand_beside_a_published_source_somewhere():
-    """The roofline, the one formula everything rests on, cites its paper."""
-    from capacity.formulas import roofline
-
-    assert "Williams" in (Path(roofline.__file__).read_text())
+    cited, listed = set(re.findall(r"\[(\d+)\]_", documentation)), set(re.findall(r"\.\. \[(\d+)\] ", documentation))
+    assert cited == listed
 
 
-@pytest.mark.parametrize(
-    ("documentation", "names"),
-    [
-        ("X.\n\nParameters\n----------\na, b : int\n    Two. [B]\nc : float\n    One. [s]\n", ["a", "b", "c"]),
-        ("X.\n\nReturns\n-------\nfloat\n", []),
-    ],
-)
-def test_the_reader_of_docstrings_reads(documentation, names):
-    def function():
-        pass
+@pytest.mark.parametrize("function", ALL)
+def test_parameters_are_described(function):
+    assert not must_describe(function) or described(function)
+
+
+@pytest.mark.parametrize("function", ALL)
+def test_a_numeric_result_has_a_unit(function):
+    numeric = NUMERIC.search(str(inspect.signature(function).return_annotation))
+    documentation = section(function, "Returns") if must_describe(function) else inspect.getdoc(function) or ""
+
+    assert not numeric or UNIT.search(documentation)
+
+
+@pytest.mark.parametrize("function", EXAMPLES)
+def test_an_example_is_shown(function):
+    shown = section(function, "Examples") if must_describe(function) else inspect.getdoc(function) or ""
+
+    assert ">>> " in shown
+
+
+@pytest.mark.parametrize("function", ALL)
+def test_errors_are_listed(function):
+    """In `api` always, for every function there checks what it is given; elsewhere where the function itself raises."""
+    source = inspect.getsource(function)
+    raises = function.__module__.startswith("capacity.api") or re.search(r"^ +raise ", source, re.MULTILINE)
+
+    assert not raises or section(function, "Raises")
+
+
+DOCUMENTED = """X.
+
+Parameters
+----------
+a, b : int
+    Two. [B]
+c : float
+    One{unit}.
+
+Returns
+-------
+float
+    Sum. [B]
+"""
+
+
+def a_function(documentation):
+    def function(a: int, b: int, c: float) -> float: ...
 
     function.__doc__ = documentation
+    return function
 
-    assert list(described(function)) == names
+
+def test_the_reader_of_docstrings_reads_names_and_sections():
+    function = a_function(DOCUMENTED.format(unit=" [s]"))
+
+    assert list(described(function)) == numeric_parameters(function) == ["a", "b", "c"]
+    assert section(function, "Returns").strip().endswith("[B]")
+    assert section(function, "Examples") == ""
+
+
+def test_a_number_without_a_unit_is_found():
+    assert bare_parameters(a_function(DOCUMENTED.format(unit=""))) == ["c"]
+    assert bare_parameters(a_function(DOCUMENTED.format(unit=" [s]"))) == []

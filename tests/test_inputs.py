@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from capacity.errors import CapacityError
-from capacity.inputs import whole
+from capacity.inputs import check_count, check_kind, check_time, one_count, one_time, whole
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,63 @@ def test_what_is_not_whole_is_one_sentence_and_never_a_number(given):
             whole("batch", given)
     assert len(str(caught.value)) < 160
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "soon", "0.02", True, [0.1, True], np.array([0.1, True], object), np.ma.array([0.1, 0.2], mask=[False, True]),
+        [0.1, np.ma.masked], 10**400, 1 + 2j, [[1], [2, 3]], 0, -1, float("nan"),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_time_is_one_sentence(given):
+    with pytest.raises(CapacityError, match=r"^period_s must be"):
+        check_time("period_s", given)
+
+
+def test_a_missing_time_is_asked_for():
+    with pytest.raises(CapacityError, match=r"^network_s is missing; give a number, 0 if there is none$"):
+        check_time("network_s", None, zero=True)
+
+
+@pytest.mark.parametrize("given", [1e-320, 1e308, [0.1, 1e300]])
+def test_a_time_beyond_all_clocks_is_refused(given):
+    with pytest.raises(CapacityError, match=r"^period_s must be from 1e-15 to 1e\+15, got"):
+        check_time("period_s", given)
+
+
+def test_times_may_be_zero_where_that_is_allowed():
+    assert check_time("sensing_s", [0, 1e-15, 1e15], zero=True).tolist() == [0, 1e-15, 1e15]
+    with pytest.raises(CapacityError, match=r"^sensing_s must be 0 or from 1e-15 to 1e\+15, got 1e\+308"):
+        check_time("sensing_s", 1e308, zero=True)
+
+
+def test_one_number_is_not_an_array():
+    with pytest.raises(CapacityError, match=r"one number, got an array of shape \(2,\)"):
+        one_time("period_s", [0.1, 0.2])
+    with pytest.raises(CapacityError, match=r"one number, got an array of shape \(1,\)"):
+        one_count("robots", [1])
+
+
+def test_counts_are_whole_numbers_of_at_least_one():
+    assert check_count("sessions", [1, 2.0]).tolist() == [1.0, 2.0]
+    with pytest.raises(CapacityError, match=r"^sessions must be a whole number of at least 1, got"):
+        check_count("sessions", [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (HardwareSpec, "load it with load_hardware"),
+        (Deployment, r"make one with Deployment\(...\)"),
+        (str, "give its name"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_with_the_way_to_one(kind, advice):
+    with pytest.raises(CapacityError, match=f"^part must be a {kind.__name__}, got int; {advice}$"):
+        check_kind("part", 3, kind)
+
+
+def test_a_type_without_advice_is_refused_all_the_same():
+    with pytest.raises(CapacityError, match=r"^part must be a list, got int$"):
+        check_kind("part", 3, list)

@@ -1,53 +1,46 @@
-"""What a result prints, scalars and arrays alike."""
+"""Results: values that become plain dictionaries, and verdicts as codes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from capacity.results import Estimate
+from capacity.results import Decision, Estimate, Ledger, LedgerLine, Objective, PhaseTime
+
+PHASE = PhaseTime("decode", 6, 1e9, 2e9, 10, 0.4, "head, memory", 0.4, 0.1)
 
 
-def estimate(**changes):
-    given = {
-        "quantity": "TPOT",
-        "bound": np.array([0.002, 0.004]),
-        "bound_by": np.array([0, 1]),
-        "operators": ("qkv, memory", "qkv, compute"),
-        "fits": np.array([True, True]),
-        "evidence": "computed",
-    }
-    return Estimate(**given | changes)
-
-
-def test_an_array_says_at_how_many_points_memory_does_not_suffice():
-    text = str(estimate(fits=np.array([False, True])))
-
-    assert "2.000 ms to 4.000 ms" in text
-    assert "does not fit in memory at 1 of 2 points" in text
-    assert "does not fit" not in str(estimate())
-
-
-def test_an_array_prints_attainable_value_and_notes_too():
-    nan = np.nan
-    text = str(
-        estimate(
-            attainable=np.array([0.003, 0.005]),
-            value=np.array([0.006, nan]),
-            low=np.array([0.005, nan]),
-            high=np.array([0.007, nan]),
-            evidence="calibrated",
-            notes=("links: assumed",),
-        )
+def test_arrays_and_numpy_numbers_become_plain_values():
+    times = Estimate(
+        "TPOT", np.array([0.002, 0.004]), np.array([0, 1]), ("a", "b"), np.array([True, False]), "computed"
     )
 
-    for piece in ("3.000 ms to 5.000 ms", "6.000 ms", "5.000 ms to 7.000 ms", "calibrated", "links: assumed"):
-        assert piece in text
-    assert "nan" not in text
-    assert "never" not in text
+    assert times.to_dict()["bound"] == [0.002, 0.004]
+    assert times.to_dict()["fits"] == [True, False]
 
 
-def test_a_scalar_prints_what_binds_it():
-    text = str(estimate(bound=0.002, bound_by="qkv, memory", fits=False))
+def test_derived_values_are_in_the_dictionary():
+    ledger = Ledger(0, 1, (LedgerLine("weights", 60, "computed"),), 60, 50, 80)
 
-    assert "2.000 ms  (computed; bound by qkv, memory)" in text
-    assert "does not fit in memory: " in text
+    assert ledger.margin_bytes == ledger.to_dict()["margin_bytes"] == -10
+    assert ledger.line("weights") == 60
+
+
+def test_the_state_of_an_objective_is_a_code():
+    assert Objective("TPOT", 0.01, 0.02, True).state == "missed"
+    assert Objective("TPOT", 0.03, 0.02, False).state == "not excluded"
+
+
+def test_the_best_time_of_a_decision_is_its_estimate_or_its_bound():
+    bound_alone = Decision((PHASE,), 0.4, None, None, None, "computed")
+    estimated = Decision((PHASE,), 0.4, 0.5, 0.45, 0.6, "calibrated", attainable_s=0.42)
+
+    assert (bound_alone.best_s, estimated.best_s) == (0.4, 0.5)
+    assert bound_alone.attainable_s is None
+    assert bound_alone.phase("decode") is PHASE
+    assert bound_alone.phase("encode") is None
+
+
+def test_every_result_says_what_it_assumes_and_leaves_out():
+    for result in (Decision((PHASE,), 0.4, None, None, None, "computed"), Ledger(0, 1, (), 0, 1, 1)):
+        assert {"assumed", "notes", "not_modelled"} <= result.to_dict().keys()
+        assert result.not_modelled

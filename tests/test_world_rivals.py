@@ -9,7 +9,7 @@ from capacity.catalog.worlds import load_world_model
 from capacity.demand.phases import phases
 from capacity.estimate.world import decide
 from capacity.specs.deployment import Deployment
-from capacity.specs.hardware import Measured
+from capacity.specs.hardware_tables import Measured
 
 BF16 = Deployment(weights="bf16")
 

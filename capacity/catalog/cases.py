@@ -1,7 +1,8 @@
-"""Files that say a deployment or a workload: TOML or JSON tables of the fields of those specs."""
+"""Files of deployments and workloads: TOML or JSON tables of the fields of those specs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,42 @@ from capacity.files.text_file import read_toml
 from capacity.specs.base import Spec
 from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
+
+
+def load_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
+    """The deployment in a ``.toml`` or ``.json`` file, or described by this table.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read, or a field is unknown or wrong.
+
+    Examples
+    --------
+    >>> load_deployment({"weights": "fp8_e4m3", "tensor_parallel": 2}).devices
+    2
+    """
+    if isinstance(source, Mapping):
+        return Deployment.parse(source, "deployment")
+    return Deployment.parse(read_deployment(source), str(source))
+
+
+def load_workload(source: str | Path | Mapping[str, Any]) -> Workload:
+    """The workload in a ``.toml`` or ``.json`` file, or described by this table.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read, or a field is unknown or wrong.
+
+    Examples
+    --------
+    >>> load_workload({"prompt_tokens": 500, "output_tokens": 100}).memory_tokens
+    600
+    """
+    if isinstance(source, Mapping):
+        return Workload.parse(source, "workload")
+    return Workload.parse(read_workload(source), str(source))
 
 
 def read_deployment(path: str | Path) -> dict[str, Any]:

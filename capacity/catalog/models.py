@@ -1,4 +1,4 @@
-"""Name, path or table to model: shipped files, those of user folders, and any ``config.json``.
+"""Model by name, path or table: shipped files, those of user folders, and any ``config.json``.
 
 A model file holds a configuration with its provenance: ``id``, ``name``, ``config``, ``checkpoint``, ``sources``
 and ``notes``. It goes through the same importer as a ``config.json``, which a user folder may hold as well.
@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
+from capacity.files import package_data
 from capacity.files.json_file import kind_of, read_object
 from capacity.files.text_file import name_or_path
 from capacity.importers.huggingface.model import import_config, import_model
@@ -32,7 +32,7 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: F
     Raises
     ------
     SpecError
-        For an unknown name (with the nearest ones), an unreadable file, or a configuration that is not understood.
+        For an unknown name (with the nearest ones), an unreadable file, or a configuration that is not supported.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _strings(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def _file(name: str, user: tuple[str, ...]) -> str:
-    """The file that a name, a path or a folder means."""
+    """The file of a name, a path or a folder."""
     if name.endswith(".json") or os.sep in name or os.path.isdir(name):
         if os.path.isdir(name):
             if not os.path.isfile(os.path.join(name, "config.json")):
@@ -105,13 +105,13 @@ def _file(name: str, user: tuple[str, ...]) -> str:
 
 
 def _search(user: tuple[str, ...]) -> list[str]:
-    """Folders that may hold models, first come first served."""
+    """Folders that may hold models; the first match wins."""
     return [place for folder in user for place in (os.path.join(folder, "models"), folder)] + [_shipped()]
 
 
 @cache
 def _shipped() -> str:
-    return str(Path(str(files("capacity"))) / "data" / "models")
+    return str(package_data.folder("data/models"))
 
 
 def user_folders(folders: Folders) -> tuple[str, ...]:
@@ -130,9 +130,9 @@ def file_stamp(path: str) -> Stamp:
 
 
 def _stamps(path: str) -> tuple[Stamp, ...]:
-    """Stamps of a model file and, beside a ``config.json``, of what else says how the model is stored."""
+    """Stamps of a model file and, next to a ``config.json``, of the other files that describe how it is stored."""
     folder, name = os.path.split(path)
-    beside = os.listdir(folder or ".") if name == "config.json" else ()
+    others = os.listdir(folder or ".") if name == "config.json" else ()
     endings = (".safetensors", ".safetensors.index.json", "hf_quant_config.json")
-    stored = sorted(other for other in beside if other.endswith(endings))
+    stored = sorted(other for other in others if other.endswith(endings))
     return tuple(file_stamp(other) for other in (path, *(os.path.join(folder, other) for other in stored)))

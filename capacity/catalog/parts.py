@@ -1,17 +1,17 @@
-"""Name, path or table to spec: the only reader of spec files.
+"""Part or server by id, path or table, and dated prices.
 
 Folders are searched in this order: those given as ``folders``, those in the environment variable
-``CAPACITY_PATH`` (separated as in PATH), the shipped ones. Loading one part reads that file alone, once.
+``CAPACITY_PATH`` (separated as in PATH), the shipped ones. Loading a part reads that file only, once.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,21 @@ from capacity.catalog.models import Folders, Stamp, file_stamp, user_folders
 from capacity.catalog.models import load_model as load_model
 from capacity.catalog.models import model_ids as model_ids
 from capacity.errors import SpecError, unknown_name
+from capacity.files import package_data
 from capacity.files.text_file import name_or_path, read_toml
-from capacity.specs.hardware import HardwareSpec, still_measured
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.hardware_tables import still_measured
 from capacity.specs.prices import Price
 from capacity.specs.provenance import figures, named
 from capacity.specs.server import ServerSpec
 
-_LONGEST_CHAIN = 8
+_MAX_CHAIN = 8
 
 
 def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> HardwareSpec:
     """The part with this id, in this TOML file, or described by this table.
 
-    A file or table may say ``based_on = "<id>"`` and then only what differs; what it inherits is ``assumed``.
+    A file or table may give ``based_on = "<id>"`` and only what differs; inherited figures are ``assumed``.
 
     Raises
     ------
@@ -90,15 +92,14 @@ def load_prices(part: str | None = None) -> tuple[Price, ...]:
 @cache
 def _all_prices() -> tuple[Price, ...]:
     prices = []
-    for path in sorted(Path(str(files("capacity"))).glob("data/prices/*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        prices += [Price.parse(row, f"{path.name} line {line}") for line, row in enumerate(rows, start=2)]
+    for name in package_data.names("data/prices", ".csv"):
+        rows = csv.DictReader(io.StringIO(package_data.text(f"data/prices/{name}.csv")))
+        prices += [Price.parse(row, f"{name}.csv line {line}") for line, row in enumerate(rows, start=2)]
     return tuple(sorted(prices, key=lambda price: price.date, reverse=True))
 
 
 def _table(path: str) -> dict[str, Any]:
-    """The table in a spec file, with the id that its name gives it; do not change what is inside."""
+    """The table in a spec file, with the id from its file name; do not change it."""
     return {"id": Path(path).stem} | _cached_table(path, file_stamp(path))
 
 
@@ -122,25 +123,25 @@ def _hardware(data: dict[str, Any], where: str, base: HardwareSpec | None) -> Ha
 
 
 def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec | None:
-    """The part that a table starts from, read anew where its file has changed; None where it stands alone."""
+    """The part that a table is based on, read again if its file has changed; None where it has none."""
     name = data.get("based_on")
     if name is None:
         return None
     if not isinstance(name, str):
         raise SpecError(f"{where}: based_on must be the id of a part, got {name!r:.60}")
-    if len(chain) > _LONGEST_CHAIN or name in chain:
-        raise SpecError(f"{where}: based_on leads in a circle: {' -> '.join((*chain, name))}")
+    if len(chain) > _MAX_CHAIN or name in chain:
+        raise SpecError(f"{where}: based_on is circular: {' -> '.join((*chain, name))}")
     return _hardware_file(name_or_path(name, "part"), user, chain)
 
 
 def _merged(base: HardwareSpec, own: dict[str, Any]) -> dict[str, Any]:
-    """The table of a part that is ``base`` but for what ``own`` says; figures it does not source are assumed."""
+    """The table of ``base`` with the values of ``own``; figures for which ``own`` has no source are assumed."""
     kept = base.model_copy(update={"measured": still_measured(base.measured, figures(own))})
     inherited = kept.model_dump(exclude={"id", "sources", "unverified", "assumed", "based_on"}, exclude_none=True)
     table = _over({**inherited, "name": f"{base.name} (changed)"}, own)
-    vouched = (*_patterns(own), *_names(own, "unverified"), *_names(own, "assumed"))
+    sourced = (*_patterns(own), *_names(own, "unverified"), *_names(own, "assumed"))
     stated = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
-    table["assumed"] = (*_names(own, "assumed"), *(figure for figure in stated if not named(figure, vouched)))
+    table["assumed"] = (*_names(own, "assumed"), *(figure for figure in stated if not named(figure, sourced)))
     return table
 
 
@@ -160,7 +161,7 @@ def _patterns(own: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """The list of names under a key; what is not one is left for the validators to refuse."""
+    """The list of names under a key; anything else is left to the validators to refuse."""
     value = table.get(key, ())
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()
 
@@ -193,15 +194,13 @@ def _ids(subfolder: str, user: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _search(subfolder: str, user: tuple[str, ...]) -> list[str]:
-    """Folders that may hold specs of one kind, first come first served: parts may lie in a user's folder itself."""
+    """Folders that may hold specs of one kind, the first match wins: parts may lie directly in a folder of the user."""
     own_name = subfolder.removeprefix("hardware_specs/")
     places = [os.path.join(folder, subfolder) for folder in user]
     places += [folder if own_name == "hardware_specs" else os.path.join(folder, own_name) for folder in user]
-    return [*places, os.path.join(_shipped_root(), subfolder)]
+    return [*places, _shipped(subfolder)]
 
 
 @cache
-def _shipped_root() -> str:
-    """The folder that holds ``hardware_specs``: inside the installed package, or beside it in a checkout."""
-    package = Path(str(files("capacity")))
-    return str(package if (package / "hardware_specs").is_dir() else package.parent)
+def _shipped(subfolder: str) -> str:
+    return str(package_data.folder(subfolder))

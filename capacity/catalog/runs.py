@@ -1,4 +1,4 @@
-"""Measured runs as lines of JSON: written whole or not at all, read with bounds."""
+"""Measured runs as lines of JSON: written whole or not at all, read with a limit of size."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from capacity.errors import CapacityError, SpecError
+from capacity.files import package_data
 from capacity.files.text_file import read_text
 from capacity.files.whole_file import write_whole
 from capacity.specs.measured_run import MeasuredRun
 
-LARGEST_FILE_BYTES = 64_000_000
+MAX_FILE_BYTES = 64_000_000
 
 
 def write_runs(path: str | Path, runs: Iterable[MeasuredRun]) -> Path:
-    """Write sealed runs, one a line; the file is whole or not there.
+    """Write sealed runs, one per line; the file is complete or absent.
 
     Raises
     ------
@@ -37,15 +38,23 @@ def _line(run: MeasuredRun) -> str:
     return json.dumps({"schema_version": run.schema_version} | content)
 
 
+def shipped_runs() -> tuple[MeasuredRun, ...]:
+    """The committed runs of all devices."""
+    folder = package_data.folder("data/runs")
+    return tuple(
+        run for name in package_data.names("data/runs", ".jsonl") for run in read_runs(folder / f"{name}.jsonl")
+    )
+
+
 def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:
     """The runs of one file, each validated and its hash checked.
 
     Raises
     ------
     SpecError
-        If the file is too large or not text, a line is not a run, or a run comes twice; the line number is given.
+        If the file is too large or not text, a line is not a run, or a run occurs twice; with the line number.
     """
-    name, lines = Path(path).name, read_text(path, LARGEST_FILE_BYTES).splitlines()
+    name, lines = Path(path).name, read_text(path, MAX_FILE_BYTES).splitlines()
     runs: list[MeasuredRun] = []
     line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -53,7 +62,7 @@ def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:
             continue
         run = _run(line, f"{name} line {number}")
         if run.run_id in line_of:
-            raise SpecError(f"{name} line {number}: run {run.run_id[:12]} is that of line {line_of[run.run_id]} too")
+            raise SpecError(f"{name} line {number}: run {run.run_id[:12]} is the same as on line {line_of[run.run_id]}")
         line_of[run.run_id] = number
         runs.append(run)
     return tuple(runs)
@@ -68,5 +77,5 @@ def _run(line: str, where: str) -> MeasuredRun:
         raise SpecError(f"{where}: not a JSON object")
     run = MeasuredRun.parse(data, where)
     if not run.run_id:
-        raise SpecError(f"{where}: run_id is missing; a stored run carries the hash of its content")
+        raise SpecError(f"{where}: run_id is missing; a stored run has the hash of its content")
     return run

@@ -1,4 +1,4 @@
-"""World model by shipped id, path, table or outside configuration."""
+"""World model by shipped id, path, table or external configuration."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
+from capacity.files import package_data
 from capacity.files.json_file import read_object
 from capacity.files.text_file import name_or_path
 from capacity.files.yaml_file import read_yaml
-from capacity.importers.worlds.policies import import_world_model, policy_base, policy_changes
+from capacity.importers.worlds.lerobot import policy_base, policy_changes
+from capacity.importers.worlds.model import import_world_model
 from capacity.specs.world import WorldModelSpec
 
 
 def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> WorldModelSpec:
     """The world model of a shipped id, or the one in a file, folder or table.
 
-    A file or table is a world model of this package, or a configuration from outside: OpenVLA, a LeRobot policy,
+    A file or table is a world model of this package, or an external configuration: OpenVLA, a LeRobot policy,
     DreamerV3 (``configs.yaml``, with the size at the end of ``name``), SigLIP, CLIP, DINOv2 or V-JEPA 2.
 
     Raises
@@ -50,22 +51,19 @@ def _from_table(table: Mapping[str, Any], name: str, where: str) -> WorldModelSp
     shipped = _shipped(base)
     changes, notes, assumed = policy_changes(table, shipped, where)
     changed = shipped.replace(**changes).model_dump()
-    told = (*shipped.notes, *notes, f"what is not in the configuration is that of {base}")
-    changed |= {"name": name, "notes": told, "assumed": (*shipped.assumed, *assumed)}
+    described = (*shipped.notes, *notes, f"what is not in the configuration is taken from {base}")
+    changed |= {"name": name, "notes": described, "assumed": (*shipped.assumed, *assumed)}
     return WorldModelSpec.parse(changed, where)
 
 
-@cache
 def world_model_ids() -> tuple[str, ...]:
     """Ids of the shipped world models."""
-    folder = files("capacity").joinpath("data/world_models")
-    return tuple(sorted(item.name.removesuffix(".json") for item in folder.iterdir() if item.name.endswith(".json")))
+    return package_data.names("data/world_models", ".json")
 
 
 @cache
 def _shipped(name: str) -> WorldModelSpec:
-    text = files("capacity").joinpath(f"data/world_models/{name}.json").read_text(encoding="utf-8")
-    return WorldModelSpec.parse(json.loads(text), where=name)
+    return WorldModelSpec.parse(json.loads(package_data.text(f"data/world_models/{name}.json")), where=name)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

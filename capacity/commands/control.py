@@ -14,15 +14,15 @@ from capacity.commands.options import (
     Json,
     Out,
     bytes_option,
+    expand_option_groups,
     number_option,
     seconds_option,
-    takes_bundles,
     whole_option,
 )
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.studies.control import control as study
-from capacity.studies.deadline import refuse_missing
+from capacity.studies.deadline import check_present
 
 app = typer.Typer(add_completion=False)
 _TIMES, _CYCLE = "Times, all required", "Control cycle"
@@ -41,7 +41,7 @@ def _time_option(name: str, about: str) -> Any:
 @app.command(
     no_args_is_help=True, options_metavar="--period TIME --sensing TIME --preprocessing TIME --network TIME [OPTIONS]"
 )
-@takes_bundles
+@expand_option_groups
 def control(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A shipped world model or a file.", show_default=False)],
     part: Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)],
@@ -56,9 +56,6 @@ def control(
     executed_actions: Annotated[
         str | None, _cycle_option("--executed-actions", "N", "Actions played of each chunk.")
     ] = None,
-    launch_mode: Annotated[
-        str, _cycle_option("--launch-mode", "NAME", "eager, compiled, graph (default) or tuned: see above.")
-    ] = "graph",
     percentile: Annotated[
         str | None, _cycle_option("--percentile", "P", "Share of decisions in time, in % (99).")
     ] = None,
@@ -75,7 +72,8 @@ def control(
 ) -> None:
     """Judge a control period: met or not, by what margin, what binds, and the cheapest change that would meet it.
 
-    The launch mode is how the model runs, and the verdict depends on it; take that of the software on the robot:
+    The launch mode is how the model runs, and the verdict depends on it; take that of the software on the robot
+    (graph is assumed; a --deployment file may give one for each phase):
 
     \b
     eager     kernels launched one by one by Python
@@ -84,7 +82,7 @@ def control(
     tuned     an engine written for this model family
     """
     times = {"period": period, "sensing": sensing, "preprocessing": preprocessing, "network": network}
-    refuse_missing({f"--{name}": text for name, text in times.items()})
+    check_present({f"--{name}": text for name, text in times.items()})
     answer = study(
         load_world_model(model),
         load_hardware(part),
@@ -95,7 +93,6 @@ def control(
         network_s=seconds_option("network", network),
         schedule=schedule,  # type: ignore[arg-type]  # its name is checked by the study
         executed_actions=whole_option("executed_actions", executed_actions),
-        launch_mode=launch_mode,
         percentile=99.0 if percentile is None else number_option("percentile", percentile) or 0.0,
         p99_over_p50=number_option("jitter", jitter),
         taken_bytes=bytes_option("taken", taken) or 0,
@@ -108,9 +105,9 @@ def control(
     if json:
         print(as_json(answer.to_dict()))
     else:
-        from capacity.presentation.tables import show_result
+        from capacity.presentation import terminal
 
-        show_result(answer)
+        terminal.show(answer)
     if not answer.met:
         raise typer.Exit(1)
 

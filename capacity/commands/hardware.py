@@ -46,9 +46,10 @@ def list_parts(
     if json:
         print(as_json([_row(part, computes or "bf16") for part in parts]))
         return
-    from capacity.presentation.catalogue import show_parts
+    from capacity.presentation import terminal
+    from capacity.presentation.sheets.hardware import parts_sheet
 
-    show_parts(parts, computes or "bf16")
+    terminal.show(parts_sheet(parts, computes or "bf16"))
 
 
 def _of_vendor(parts: list[HardwareSpec], vendor: str) -> list[HardwareSpec]:
@@ -84,9 +85,10 @@ def show_part(
     if json:
         print(as_json(spec.model_dump(mode="json")))
         return
-    from capacity.presentation.catalogue import show_part as show
+    from capacity.presentation import terminal
+    from capacity.presentation.sheets.hardware import part_sheet
 
-    show(spec)
+    terminal.show(part_sheet(spec))
 
 
 @app.command("check", no_args_is_help=True)

@@ -27,7 +27,7 @@ def measure(
     ] = None,
 ) -> None:
     """Measure, and write one record a line; `capacity validate --runs FILE` sets the estimates beside them."""
-    from capacity.measure import campaign
+    from capacity.measure.campaigns import campaign
 
     done = campaign.run(kind, device, quick=quick, out=file_option("out", out))
     print(f"wrote {done.path}" if done.runs else "nothing was written")

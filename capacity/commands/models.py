@@ -12,7 +12,8 @@ from capacity.catalog.worlds import load_world_model, world_model_ids
 from capacity.commands.names import model_named
 from capacity.commands.options import Json
 from capacity.commands.output import as_json
-from capacity.demand.memory import cache_rows, parameter_count, sequence_state_bytes
+from capacity.demand.memory import cache_rows, sequence_state_bytes
+from capacity.demand.parameters import parameter_count
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
@@ -25,18 +26,16 @@ Words = Annotated[list[str] | None, typer.Argument(help="Only names with all of 
 
 @app.command("list")
 def list_models(words: Words = None, json: Json = False) -> None:
-    """List the models shipped by name, with parameters and 16-bit cache of a token, then the world models."""
+    """List the models shipped by name, with parameters and 16-bit cache per token, then the world models."""
     rows = [{"id": name, "kind": "model"} | summary(load_model(name)) for name in _matching(model_ids(), words)]
     worlds = [_world_row(name) for name in _matching(world_model_ids(), words)]
     if json:
         print(as_json([*rows, *worlds]))
         return
-    from capacity.presentation.catalogue import show_models, show_world_models
+    from capacity.presentation import terminal
+    from capacity.presentation.sheets.models import models_sheet
 
-    if rows or not worlds:
-        show_models(rows)
-    if worlds:
-        show_world_models(worlds)
+    terminal.show(models_sheet(rows, worlds))
 
 
 def _matching(names: Iterable[str], words: list[str] | None) -> list[str]:
@@ -58,9 +57,10 @@ def show_model(
     if json:
         print(as_json(summary(spec) | {"spec": spec.model_dump(mode="json")}))
         return
-    from capacity.presentation.catalogue import show_model as show
+    from capacity.presentation import terminal
+    from capacity.presentation.sheets.models import model_sheet
 
-    show(spec, summary(spec))
+    terminal.show(model_sheet(spec, summary(spec)))
 
 
 @app.command("check", no_args_is_help=True)
@@ -85,8 +85,8 @@ def summary(model: ModelSpec) -> dict[str, Any]:
         "active_parameters": count.active,
         "layers": model.decoder.layer_count if has_decoder else sum(stage.layer_count for stage in model.stages),
         "positions": model.positions,
-        "token_bytes": sum(row.layers * row.token_bytes for row in rows),
-        "token_bytes_beyond_windows": sum(row.layers * row.token_bytes for row in rows if not row.window),
+        "token_bytes": sum(row.layers * row.layer.token_bytes for row in rows),
+        "token_bytes_beyond_windows": sum(row.layers * row.layer.token_bytes for row in rows if not row.layer.window),
         "state_bytes": sequence_state_bytes(model, sixteen_bit, 0),
         "stored": mixture(model.checkpoint) if model.checkpoint else None,
         "by_module": count.by_module,

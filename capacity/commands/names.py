@@ -1,10 +1,24 @@
-"""Models by the name that a user gave, for commands that take no world model."""
+"""Models by the name that a user gave: of language models alone, or of world models too."""
 
 from __future__ import annotations
 
 from capacity.catalog.parts import load_model, model_ids
 from capacity.errors import CapacityError
+from capacity.estimate.case import Subject
 from capacity.specs.model import ModelSpec
+
+
+def subject_named(name: str) -> Subject:
+    """The model of a name, file or folder, or the shipped world model of a name.
+
+    Raises
+    ------
+    CapacityError
+        If there is none.
+    """
+    from capacity.catalog.worlds import load_world_model
+
+    return load_world_model(name) if _is_world_model(name) else load_model(name)
 
 
 def model_named(name: str) -> ModelSpec:
@@ -15,8 +29,12 @@ def model_named(name: str) -> ModelSpec:
     CapacityError
         If there is none, or the name is that of a world model, which another command takes.
     """
-    from capacity.catalog.worlds import world_model_ids
-
-    if name in world_model_ids() and name not in model_ids():
+    if _is_world_model(name):
         raise CapacityError(f"{name} is a world model: use capacity control {name} PART")
     return load_model(name)
+
+
+def _is_world_model(name: str) -> bool:
+    from capacity.catalog.worlds import world_model_ids
+
+    return name in world_model_ids() and name not in model_ids()

@@ -1,4 +1,4 @@
-"""Options that commands share, in bundles that build a deployment and a workload."""
+"""Options that commands share, in groups that build a deployment and a workload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from capacity.errors import CapacityError
 from capacity.inputs import whole
 from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
-from capacity.studies.size import At
+from capacity.studies.size import OperatingPoint
 from capacity.units import parse_bytes, parse_seconds
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ Out = Annotated[str | None, _option("--out", "FILE.json", "Also write the result
 
 @dataclass
 class DeploymentOptions:
-    """What an operator chooses; options win over the file."""
+    """The choices of the operator; options override the file."""
 
-    weights: Annotated[str | None, _option("--weights", "FORMAT", "Weights; as stored unless said.", _FORMATS)] = None
+    weights: Annotated[str | None, _option("--weights", "FORMAT", "Weights (as stored).", _FORMATS)] = None
     activations: Annotated[str | None, _option("--activations", "FORMAT", "Compute format (bf16).", _FORMATS)] = None
     kv_cache: Annotated[str | None, _option("--kv-cache", "FORMAT", "Key-value cache (16 bit).", _FORMATS)] = None
     tensor_parallel: Annotated[
@@ -52,6 +52,9 @@ class DeploymentOptions:
     ] = None
     engine: Annotated[str | None, _option("--engine", "NAME", "Serving engine (reference).", _PLACING)] = None
     engine_version: Annotated[str | None, _option("--engine-version", "VERSION", "Its version.", _PLACING)] = None
+    launch_mode: Annotated[
+        str | None, _option("--launch-mode", "NAME", "eager, compiled, graph or tuned.", _PLACING)
+    ] = None
     memory_fraction: Annotated[
         str | None, _option("--memory-fraction", "0..1", "Share of memory the engine takes (0.9).", _PLACING)
     ] = None
@@ -63,7 +66,7 @@ class DeploymentOptions:
         """The deployment that file and options describe."""
         file = file_option("deployment", self.deployment)
         given = {} if file is None else read_deployment(file)
-        for name in ("weights", "activations", "kv_cache", "engine", "engine_version"):
+        for name in ("weights", "activations", "kv_cache", "engine", "engine_version", "launch_mode"):
             given |= _present(name, getattr(self, name))
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
             given |= _present(name, whole_option(name, getattr(self, name)))
@@ -73,7 +76,7 @@ class DeploymentOptions:
 
 @dataclass
 class WorkloadOptions:
-    """What is asked of the deployment: either prompt, output and concurrency, or batch and context."""
+    """The load on the deployment: either prompt, output and concurrency, or batch and context."""
 
     batch: Annotated[
         str | None, _option("--batch", "N", "Sequences at once; not with --prompt, --output, --concurrency.", _WORK)
@@ -95,7 +98,7 @@ class WorkloadOptions:
         file = file_option("workload", self.workload)
         given = {} if file is None else read_workload(file)
         for field, names in (("prompt_tokens", ("prompt", "context")), ("concurrency", ("concurrency", "batch"))):
-            for name in names:  # of the two only one is given
+            for name in names:  # only one of the two is given
                 given |= _present(field, whole_option(name, getattr(self, name)))
         given |= _present("output_tokens", whole_option("output", self.output))
         for name in ("requests_per_s", "percentile"):
@@ -104,15 +107,15 @@ class WorkloadOptions:
         given |= _present("max_tpot_s", seconds_option("max_tpot", self.max_tpot))
         return Workload.parse(given, self.workload or "workload")
 
-    def at(self, workload: Workload) -> At:
+    def at(self, workload: Workload) -> OperatingPoint:
         """Where the figures are judged: at the context that was given, else as the workload says."""
         self._refuse_both_ways()
         if self.context is None:
-            return At(
+            return OperatingPoint(
                 workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens
             )
         context = workload.prompt_tokens
-        return At(workload.concurrency, context, context, context)
+        return OperatingPoint(workload.concurrency, context, context, context)
 
     def _refuse_both_ways(self) -> None:
         first = [name for name in ("batch", "context") if getattr(self, name) is not None]
@@ -124,20 +127,20 @@ class WorkloadOptions:
             )
 
 
-def takes_bundles(function: Callable[..., None]) -> Callable[..., None]:
-    """Let a command have a parameter whose type is a bundle: its fields become options of the command."""
+def expand_option_groups(function: Callable[..., None]) -> Callable[..., None]:
+    """Expand dataclass parameters of a command into command-line options, one per field."""
     hints = get_type_hints(function, include_extras=True)
-    parameters, bundles = [], {}
+    parameters, groups = [], {}
     for name, parameter in inspect.signature(function).parameters.items():
         if is_dataclass(hints[name]):
-            bundles[name] = hints[name]
-            parameters += _bundle_parameters(hints[name])
+            groups[name] = hints[name]
+            parameters += _group_parameters(hints[name])
         else:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(function)
     def command(**given: Any) -> None:
-        built = {n: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for n, kind in bundles.items()}
+        built = {n: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for n, kind in groups.items()}
         function(**given, **built)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -145,8 +148,8 @@ def takes_bundles(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _bundle_parameters(bundle: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(bundle, include_extras=True)
+def _group_parameters(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
             field.name,
@@ -154,7 +157,7 @@ def _bundle_parameters(bundle: Any) -> list[inspect.Parameter]:
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(bundle)
+        for field in fields(group)
     ]
 
 

@@ -8,20 +8,24 @@ from typing import Annotated
 import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware
-from capacity.commands.names import model_named
-from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, takes_bundles
+from capacity.commands.names import subject_named
+from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, expand_option_groups
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
+from capacity.estimate.case import Subject
 from capacity.results import Sizing
 from capacity.specs.deployment import Deployment
-from capacity.studies.parts import PartRow, PartTable, size_on_all_parts, size_on_part
-from capacity.studies.size import size_at
+from capacity.specs.workload import Workload
+from capacity.specs.world import WorldModelSpec
+from capacity.studies.devices import fewest_devices
+from capacity.studies.parts import PartTable, size_on_all_parts
+from capacity.studies.size import size_at, workload_of
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(no_args_is_help=True)
-@takes_bundles
+@expand_option_groups
 def size(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A shipped name, a config.json or its folder.", show_default=False)
@@ -40,6 +44,8 @@ def size(
     """Size one replica: does it fit, what limits it, and how fast can it be?
 
     Memory is judged at prompt + output tokens and TPOT at prompt + output / 2, or both at --context.
+
+    A world model whose answer comes token by token has a prompt and an answer of its own.
     """
     if (part is None) == (not all_parts):
         raise CapacityError("give one PART, or --all-parts" + ("" if part is None else ", not both"))
@@ -49,44 +55,38 @@ def size(
     if json:
         print(as_json(answer.to_dict()))
     else:
-        _show(answer)
+        from capacity.presentation import terminal
+
+        terminal.show(answer)
     if _falls_short(answer):
         raise typer.Exit(1)
 
 
 def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: DeploymentOptions) -> Sizing:
-    workload, deployment = work.build(), deploy.build()
-    case = model_named(model), load_hardware(part), deployment, work.at(workload)
-    sizing = size_at(*case, workload=workload)
+    (asked_model, workload), deployment = _asked(model, work), deploy.build()
+    hardware, at = load_hardware(part), work.at(workload)
+    sizing = size_at(asked_model, hardware, deployment, at, workload=workload)
     if sizing.margin_bytes >= 0:
         return sizing
-    return replace(
-        sizing, verdict=sizing.verdict + _way_out(size_on_part(*case, workload=workload), sizing, deployment)
-    )
 
+    def fits(tried: Deployment) -> bool:
+        return size_at(asked_model, hardware, tried, at, workload=workload).fits
 
-def _way_out(row: PartRow, sizing: Sizing, deploy: Deployment) -> str:
-    """On how many devices a case fits that does not fit as asked; empty where no number of them is known to do."""
-    if row.devices is None:
-        return ""
-    degree = row.devices * deploy.tensor_parallel // sizing.devices
-    assumed = "".join(f", assuming {line}" for line in row.assumed)
-    return f"; fits on {row.devices} (--tensor-parallel {degree}{assumed})"
+    return replace(sizing, enough=fewest_devices(hardware, deployment, fits))
 
 
 def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:
-    workload, deployment = work.build(), deploy.build()
+    (asked_model, workload), deployment = _asked(model, work), deploy.build()
     parts = [load_hardware(name) for name in hardware_ids()]
-    return size_on_all_parts(model_named(model), parts, deployment, work.at(workload), workload=workload)
+    return size_on_all_parts(asked_model, parts, deployment, work.at(workload), workload=workload)
 
 
-def _show(answer: Sizing | PartTable) -> None:
-    from capacity.presentation import tables
-
-    if isinstance(answer, Sizing):
-        tables.show_sizing(answer)
-    else:
-        tables.show_part_table(answer)
+def _asked(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:
+    """The model of a name, and the workload of the options; that of a world model is filled in by its own."""
+    model = subject_named(name)
+    if isinstance(model, WorldModelSpec) and work.context is not None:
+        raise CapacityError(f"--context: {name} has a context of its own, its prompt and its answer; leave it out")
+    return model, workload_of(model, work.build())
 
 
 def _falls_short(answer: Sizing | PartTable) -> bool:

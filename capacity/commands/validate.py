@@ -1,4 +1,4 @@
-"""`capacity validate`: estimates beside the measured runs, or with --published beside published measurements."""
+"""`capacity validate`: estimates compared with measured runs or, with --published, with published measurements."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def validate(
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Set estimates beside measurements; exit 1 when a bound fails or a target is missed."""
+    """Compare estimates with measurements; exit 1 when a bound fails or a target is missed."""
     _check_options(published, file, {"--runs": runs, "--rows": rows, "--plot": plot})
     answer: Result
     if published is None:
@@ -77,16 +77,14 @@ def validate(
 
 
 def _show(answer: Result, *, every_run: bool) -> None:
-    from capacity.validation.reference import ReferenceCheck
+    from capacity.presentation import terminal
 
-    if isinstance(answer, ReferenceCheck):
-        from capacity.presentation.measured import show_reference
+    if every_run:
+        from capacity.presentation.sheets.reference import reference_sheet
 
-        show_reference(answer, every_run=every_run)
+        terminal.show(reference_sheet(answer, every_run=True))  # type: ignore[arg-type]  # of measured runs alone
         return
-    from capacity.presentation.tables import show_result
-
-    show_result(answer)
+    terminal.show(answer)
 
 
 def _check_options(published: Published | None, file: str | None, of_runs: Mapping[str, object]) -> None:

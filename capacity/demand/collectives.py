@@ -1,4 +1,4 @@
-"""What devices exchange in one step, read off the specs; `communication` turns it into time."""
+"""What devices exchange in one pass through a stage, read off the specs; links turn it into time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from capacity.demand.placement import sixteen_bit
+from capacity.demand import feed_forwards, mixers
+from capacity.demand.formats import activation_element_bytes
 from capacity.specs.deployment import Deployment
-from capacity.specs.model import Experts, ModelSpec
-from capacity.units import number_format
+from capacity.specs.model import LayerGroup, ModelSpec
+
+CollectiveKind = Literal["all_reduce", "all_to_all", "send"]
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective of one pass: how often, over how many devices, and bytes of one message for each token. [B]
+    """A collective of one pass: how often, over how many devices, and bytes of one message per token. [B]
 
-    ``last_token_only``: it carries what the output head makes, which in prefill meets the last token of a prompt.
+    ``last_token_only``: it carries what the output head makes, which in prefill is applied to the last token of a
+    prompt.
     """
 
-    kind: Literal["all_reduce", "all_to_all", "send"]
+    kind: CollectiveKind
     count: int
     devices: int
     token_bytes: float
@@ -27,28 +30,32 @@ class Collective:
 
 
 @lru_cache(maxsize=512)
-def collectives(model: ModelSpec, deploy: Deployment) -> tuple[Collective, ...]:
-    """What devices exchange in a pass of the decoder, for each token a device works on.
+def collectives(model: ModelSpec, deploy: Deployment, stage_name: str) -> tuple[Collective, ...]:
+    """What devices exchange in a pass through one stage, for each token a device works on.
 
-    Tensor parallelism sums twice a layer (once where a layer has no mixer or no feed-forward), and once for the
-    table, and gathers the logits. Expert parallelism over data-parallel ranks sends each token to its experts and
-    back. A pipeline hands the hidden state on at each boundary.
+    Tensor parallelism sums once per mixer and once per feed-forward; in the decoder also once for the table, and it
+    gathers the logits. Expert parallelism over data-parallel ranks sends each token to its experts and back. A pipeline
+    hands the hidden state on at each boundary. Encoders are whole on every rank and exchange nothing.
     """
-    if deploy.devices == 1:
+    stage = next(stage for stage in model.stages if stage.name == stage_name)
+    if deploy.devices == 1 or stage.role == "encoder":
         return ()
-    decoder, element = model.decoder, number_format(sixteen_bit(deploy.activations)).element_bits / 8
-    hidden, tp, found = decoder.hidden_size * element, deploy.tensor_parallel, []
+    element, decodes = activation_element_bytes(deploy), stage.role == "decoder"
+    hidden, tp, found = float(stage.hidden_size * element), deploy.tensor_parallel, []
     if tp > 1:
-        sums = sum(
-            len(g.indices) * ((g.mixer.kind != "none") + (g.feed_forward.kind != "none")) for g in decoder.layers
-        )
-        found.append(Collective("all_reduce", sums + 1, tp, hidden))
-        found.append(Collective("all_to_all", 1, tp, model.vocabulary * element, last_token_only=True))
+        sums = sum(len(group.indices) * _sums_per_layer(group) for group in stage.layers)
+        found.append(Collective("all_reduce", sums + decodes, tp, hidden))
+    if tp > 1 and decodes and model.vocabulary:
+        found.append(Collective("all_to_all", 1, tp, float(model.vocabulary * element), last_token_only=True))
     if deploy.data_parallel > 1:
-        routed = [g for g in decoder.layers if isinstance(g.feed_forward, Experts)]
-        for group in routed:
-            sent = hidden * group.feed_forward.experts_per_token  # type: ignore[union-attr]
-            found.append(Collective("all_to_all", 2 * len(group.indices), tp * deploy.data_parallel, sent))
-    if deploy.pipeline_parallel > 1:
+        for group in stage.layers:
+            if routed := feed_forwards.of(group.feed_forward).routed_per_token(group.feed_forward):
+                ranks = tp * deploy.data_parallel
+                found.append(Collective("all_to_all", 2 * len(group.indices), ranks, hidden * routed))
+    if deploy.pipeline_parallel > 1 and decodes:
         found.append(Collective("send", deploy.pipeline_parallel - 1, 2, hidden))
     return tuple(found)
+
+
+def _sums_per_layer(group: LayerGroup) -> int:
+    return int(mixers.of(group.mixer).SUMS + feed_forwards.of(group.feed_forward).SUMS)

@@ -1,4 +1,4 @@
-"""Read a JSON object from outside without trusting it: bounded in size, depth and digits, finite numbers only."""
+"""Read an untrusted JSON object: bounded in size, depth and digits, finite numbers only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from capacity.errors import SpecError
 
-LARGEST_FILE_BYTES = 10_000_000
+MAX_FILE_BYTES = 10_000_000
 
 
-def read_object(path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> dict[str, Any]:
+def read_object(path: Path, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
     """The JSON object in ``path``.
 
     Raises
@@ -22,11 +22,11 @@ def read_object(path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> dict[str
     SpecError
         If the file is missing, too large, not UTF-8, not JSON, or not an object.
     """
-    return parse_object(read_content(path, largest_bytes), str(path))
+    return parse_object(read_content(path, max_bytes), str(path))
 
 
-def read_content(path: Path, largest_bytes: int) -> bytes:
-    """The bytes of ``path``; a device, a pipe or a folder is never opened, for it may have no end.
+def read_content(path: Path, max_bytes: int) -> bytes:
+    """The bytes of ``path``; a device, a pipe or a folder is never opened: it may be endless.
 
     Raises
     ------
@@ -36,21 +36,21 @@ def read_content(path: Path, largest_bytes: int) -> bytes:
     require_regular(path)
     try:
         with path.open("rb") as file:
-            content = file.read(largest_bytes + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if len(content) > largest_bytes:
-        raise SpecError(f"{path}: too large; at most {largest_bytes:,} bytes are read")
+    if len(content) > max_bytes:
+        raise SpecError(f"{path}: too large; at most {max_bytes:,} bytes are read")
     return content
 
 
 def require_regular(path: Path) -> None:
-    """Refuse a path to nothing, and to what is no regular file.
+    """Refuse a path that is not that of a regular file.
 
     Raises
     ------
     SpecError
-        If nothing is there, the name cannot be one of a file, or it is a folder, a device or a pipe.
+        If nothing is there, the name cannot be that of a file, or it is a folder, a device or a pipe.
     """
     try:
         mode = path.stat().st_mode
@@ -70,7 +70,7 @@ def parse_object(content: bytes, where: str) -> dict[str, Any]:
     Raises
     ------
     SpecError
-        If it is not UTF-8, not JSON, nested too deeply, not an object, or one that names a key twice.
+        If it is not UTF-8, not JSON, nested too deeply, not an object, or has a key twice.
 
     Examples
     --------

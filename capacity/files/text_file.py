@@ -1,4 +1,4 @@
-"""Read text and TOML tables from outside without trusting them, and what a user names a file by."""
+"""Read untrusted text and TOML tables, and the name or path by which a user names a file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from capacity.errors import SpecError
 from capacity.files.json_file import read_content
 
-LARGEST_SPEC_BYTES = 1_000_000
-_MOST_DOTS_IN_A_LINE = 200  # a key of n dotted names nests n tables, and takes n^2 steps to read
+MAX_SPEC_BYTES = 1_000_000
+_MAX_DOTS_PER_LINE = 200  # a key of n dotted names nests n tables, and takes n^2 steps to read
 
 
-def read_text(path: str | Path, largest_bytes: int) -> str:
-    """The text of a regular file of at most ``largest_bytes``, without a byte order mark.
+def read_text(path: str | Path, max_bytes: int) -> str:
+    """The text of a regular file of at most ``max_bytes``, without a byte order mark.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def read_text(path: str | Path, largest_bytes: int) -> str:
         If the file is missing, not a regular one, too large, cannot be read, or is not UTF-8.
     """
     try:
-        return read_content(Path(path), largest_bytes).decode("utf-8-sig")
+        return read_content(Path(path), max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SpecError(f"{path}: not UTF-8 text") from None
 
@@ -36,9 +36,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     SpecError
         As `read_text`, and if the text is not TOML, is nested too deeply, or holds a number of thousands of digits.
     """
-    text = read_text(path, LARGEST_SPEC_BYTES)
+    text = read_text(path, MAX_SPEC_BYTES)
     try:
-        if any(line.count(".") > _MOST_DOTS_IN_A_LINE for line in text.splitlines()):
+        if any(line.count(".") > _MAX_DOTS_PER_LINE for line in text.splitlines()):
             raise RecursionError
         return tomllib.loads(text)
     except RecursionError:
@@ -50,7 +50,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def name_or_path(source: Any, kind: str) -> str:
-    """What a user names a ``kind`` of spec by, as a string.
+    """The name or path by which a user names a ``kind`` of spec, as a string.
 
     Raises
     ------

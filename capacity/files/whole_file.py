@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write UTF-8 text by way of a temporary file in the same folder, of which nothing is left when that fails.
+    """Write UTF-8 text by way of a temporary file in the same folder, which is removed on failure.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Read a table from a YAML file without trusting it: safe types only, and aliases that stay small when written out."""
+"""Read a table from an untrusted YAML file: safe types only, and aliases that stay small when expanded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from capacity.errors import SpecError
-from capacity.files.text_file import LARGEST_SPEC_BYTES, read_text
+from capacity.files.text_file import MAX_SPEC_BYTES, read_text
 
-_LARGEST_NODES = 1_000_000
+_MAX_NODES = 1_000_000
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -17,8 +17,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     Raises
     ------
     SpecError
-        If the file cannot be read, is not YAML, is no table, says a key twice, or its aliases, written out, have no
-        end; and if pyyaml is not installed.
+        If the file cannot be read, is not YAML, is not a table, has a key twice, or its aliases expand without end;
+        and if pyyaml is not installed.
     """
     try:
         import yaml  # type: ignore[import-untyped,unused-ignore]
@@ -26,19 +26,19 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise SpecError(
             f"{path}: reading YAML needs pyyaml; pip install 'capacity-planner[yaml]', or give the content as a table"
         ) from None
-    text = read_text(path, LARGEST_SPEC_BYTES)
+    text = read_text(path, MAX_SPEC_BYTES)
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        if node is not None and _size(node, {}, str(path)) > _LARGEST_NODES:
-            raise SpecError(f"{path}: its aliases, written out, are more than {_LARGEST_NODES:,} values")
+        if node is not None and _size(node, {}, str(path)) > _MAX_NODES:
+            raise SpecError(f"{path}: its aliases expand to more than {_MAX_NODES:,} values")
         data = None if node is None else loader.construct_document(node)
     except SpecError:
         raise
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply") from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        # Beside its own errors pyyaml lets through those of a date of month 99 or of a number of thousands of digits.
+        # pyyaml also passes on the errors of a date of month 99 or of a number of thousands of digits.
         raise SpecError(f"{path}: not valid YAML ({_complaint(error)})") from None
     if not isinstance(data, dict):
         raise SpecError(f"{path}: must be a table of fields, got {type(data).__name__}")
@@ -53,15 +53,15 @@ def _complaint(error: Exception) -> str:
 
 
 def _size(node: Any, sizes: dict[int, int], where: str) -> int:
-    """Values in a node of the parsed graph with every alias written out; one inside itself counts as too many."""
+    """Values in a node of the parsed graph with every alias expanded; one inside itself counts as too many."""
     if id(node) not in sizes:
-        sizes[id(node)] = _LARGEST_NODES + 1
+        sizes[id(node)] = _MAX_NODES + 1
         inner = node.value if isinstance(node.value, list) else []
         if node.id == "mapping":
             keys = [key.value for key, _ in inner if key.id == "scalar"]
             repeated = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
             if repeated is not None:
-                raise SpecError(f"{where}: {str(repeated)[:80]!r} is said twice in one table")
+                raise SpecError(f"{where}: {str(repeated)[:80]!r} is given twice in one table")
             inner = [part for pair in inner for part in pair]
         sizes[id(node)] = 1 + sum(_size(part, sizes, where) for part in inner)
     return sizes[id(node)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-ArrayLike = Any
+from capacity.arrays import ArrayLike, FloatArray
 
 
 def all_reduce_s(
     message_bytes: ArrayLike, *, devices: int, bytes_per_s: ArrayLike, fixed_s: ArrayLike, device_s: ArrayLike
-) -> Any:
+) -> FloatArray:
     r"""Time to sum a message over ``devices`` and leave the sum on each of them [1]_.
 
     .. math:: t = t_0 + (n - 1) t_1 + \frac{2 (n - 1)}{n} \frac{M}{B}
@@ -46,20 +44,21 @@ def all_reduce_s(
     if devices == 1:
         return np.zeros(np.shape(message_bytes))
     moved = np.multiply(message_bytes, 2.0 * (devices - 1) / devices)
-    return fixed_s + (devices - 1) * np.asarray(device_s) + moved / bytes_per_s
+    fixed = np.add(fixed_s, np.multiply(devices - 1, device_s))
+    return np.add(fixed, np.divide(moved, bytes_per_s))
 
 
 def all_to_all_s(
     message_bytes: ArrayLike, *, devices: int, bytes_per_s: ArrayLike, fixed_s: ArrayLike, device_s: ArrayLike
-) -> Any:
-    r"""Time to send each device its share of a message; also of an all-gather to ``message_bytes`` in the end.
+) -> FloatArray:
+    r"""Time to send each device its share of a message; also of an all-gather that ends with ``message_bytes`` [1]_.
 
     .. math:: t = t_0 + (n - 1) t_1 + \frac{n - 1}{n} \frac{M}{B}
 
     Parameters
     ----------
     message_bytes : array_like
-        What one device sends in all, M. [B]
+        What one device sends in total, M. [B]
     devices : int
         Devices that take part, n; with one the time is 0. [device]
     bytes_per_s : array_like
@@ -78,24 +77,31 @@ def all_to_all_s(
     --------
     >>> float(all_to_all_s(8e9, devices=8, bytes_per_s=400e9, fixed_s=0, device_s=0))
     0.0175
+
+    References
+    ----------
+    .. [1] NVIDIA nccl-tests, doc/PERFORMANCE.md: bus bandwidth of all-gather is (n - 1) / n of size over time.
     """
     if devices == 1:
         return np.zeros(np.shape(message_bytes))
     moved = np.multiply(message_bytes, (devices - 1) / devices)
-    return fixed_s + (devices - 1) * np.asarray(device_s) + moved / bytes_per_s
+    fixed = np.add(fixed_s, np.multiply(devices - 1, device_s))
+    return np.add(fixed, np.divide(moved, bytes_per_s))
 
 
-def send_s(message_bytes: ArrayLike, *, bytes_per_s: ArrayLike, fixed_s: ArrayLike) -> Any:
-    """Time to send a message to one peer: fixed time plus size over the rate to a single peer.
+def send_s(message_bytes: ArrayLike, *, bytes_per_s: ArrayLike, fixed_s: ArrayLike) -> FloatArray:
+    r"""Time to send a message to one peer.
+
+    .. math:: t = t_0 + M / B
 
     Parameters
     ----------
     message_bytes : array_like
-        Size of the message. [B]
+        Size of the message, M. [B]
     bytes_per_s : array_like
-        Rate to one peer. [B/s]
+        Rate to one peer, B. [B/s]
     fixed_s : array_like
-        Fixed time. [s]
+        Fixed time, t_0. [s]
 
     Returns
     -------
@@ -107,4 +113,4 @@ def send_s(message_bytes: ArrayLike, *, bytes_per_s: ArrayLike, fixed_s: ArrayLi
     >>> float(send_s(1e9, bytes_per_s=100e9, fixed_s=1e-5))
     0.01001
     """
-    return fixed_s + np.divide(message_bytes, bytes_per_s)
+    return np.add(fixed_s, np.divide(message_bytes, bytes_per_s))

@@ -1,28 +1,25 @@
 """The control cycle: latency, rates and reaction time. Numbers and arrays only; deadlines are in `jitter`.
 
-Four different things are sold as "Hz"; each has a name of its own here: the replan rate (decisions a second),
-the action throughput (actions made a second), the control rate (actions applied a second) and the frame rate
-(camera or generated frames a second).
+Four different rates are sold as "Hz"; each has a name of its own here: the replan rate (decisions per second),
+the action throughput (actions produced per second), the control rate (actions applied per second) and the frame
+rate (camera or generated frames per second).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
-from capacity.inputs import as_array, shown, whole
+from capacity.inputs import check_count, check_time, shown
 
-ArrayLike = Any
-SHORTEST_S, LONGEST_S = 1e-15, 1e15  # far beyond any clock, and no quotient or sum of two leaves a float
-_WHOLE = 1e-9  # 73 ms of 20 ms steps is 3.65; 60 ms of 20 ms must stay 3, not 3.0000000000000004
+_ROUNDING = 1e-9  # 73 ms of 20 ms steps is 3.65; 60 ms of 20 ms must stay 3, not 3.0000000000000004
 
 
 def cycle_latency_s(
     *, sensing_s: ArrayLike, preprocessing_s: ArrayLike, network_s: ArrayLike, model_s: ArrayLike
-) -> Any:
-    """Time from light on the sensor to an action at the robot: a plain sum. Shape: broadcast. [s]
+) -> FloatArray:
+    """Time from light on the sensor to an action at the robot: a plain sum.
 
     Parameters
     ----------
@@ -34,6 +31,11 @@ def cycle_latency_s(
         Both ways between robot and device; 0 on the robot. [s]
     model_s : array_like
         All phases of the model. [s]
+
+    Returns
+    -------
+    ndarray
+        Time in the broadcast shape of all. [s]
 
     Raises
     ------
@@ -51,100 +53,45 @@ def cycle_latency_s(
         "network_s": network_s,
         "model_s": model_s,
     }
-    return sum(check_time(name, value, zero=True) for name, value in times.items())
+    return sum((check_time(name, value, zero=True) for name, value in times.items()), start=np.zeros(()))
 
 
-def check_time(name: str, value: ArrayLike, *, zero: bool = False) -> Any:
-    """``value`` as an array of times from `SHORTEST_S` to `LONGEST_S`, or also 0 with ``zero``. [s]
+def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Actions executed from a chunk and the length of the chunk, as arrays; the first is at most the second.
 
-    Raises
-    ------
-    CapacityError
-        If it is missing, not a number, or outside that range.
-    """
-    if value is None:
-        raise CapacityError(f"{name} is missing; give a number{', 0 if there is none' if zero else ''}")
-    times = _numbers(name, value, "a number")
-    if not np.all(np.isfinite(times) & ((times >= 0) if zero else (times > 0))):
-        allowed = "not negative" if zero else "positive"
-        raise CapacityError(f"{name} must be finite and {allowed}, got {shown(value)}")
-    if np.any((times > LONGEST_S) | (times < SHORTEST_S) & (times != 0)):
-        least = "0 or " if zero else ""
-        raise CapacityError(f"{name} must be {least}from {SHORTEST_S:g} to {LONGEST_S:g}, got {shown(value)}")
-    return times
+    Parameters
+    ----------
+    executed_actions : array_like
+        Actions executed from a chunk. [action]
+    chunk_actions : array_like
+        Actions that one decision produces. [action]
 
-
-def check_count(name: str, value: ArrayLike) -> Any:
-    """``value`` as an array of whole numbers of at least one, in the unit it came in. [-]
+    Returns
+    -------
+    tuple of ndarray
+        Both, each in its own shape. [action]
 
     Raises
     ------
     CapacityError
-        If it is not.
-    """
-    counts = _numbers(name, value, "a whole number")
-    if not np.all(np.isfinite(counts) & (counts >= 1) & (counts == np.floor(counts))):
-        raise CapacityError(f"{name} must be a whole number of at least 1, got {shown(value)}")
-    return counts
+        If more actions are executed than a chunk has.
 
-
-def _numbers(name: str, value: ArrayLike, wanted: str) -> Any:
-    """``value`` as an array of floats; text, truth values, masks and complex numbers are no numbers here."""
-    try:
-        array = as_array(value)
-        if array.dtype.kind not in "iufO":
-            raise TypeError
-        return array.astype(float)
-    except (TypeError, ValueError, OverflowError):
-        raise CapacityError(f"{name} must be {wanted}, got {shown(value)}") from None
-
-
-def one_time(name: str, value: ArrayLike, *, zero: bool = False) -> float:
-    """A single time, checked as by `check_time`, as a float. [s]
-
-    Raises
-    ------
-    CapacityError
-        If it is not one.
-    """
-    times = check_time(name, value, zero=zero)
-    if times.ndim:
-        raise CapacityError(f"{name} must be one number, got an array of shape {times.shape}")
-    return float(times)
-
-
-def one_count(name: str, value: ArrayLike) -> int:
-    """A single whole number of at least one and at most 2^31, as an int. [-]
-
-    Raises
-    ------
-    CapacityError
-        If it is not one.
-    """
-    if np.ndim(count := whole(name, value)):
-        raise CapacityError(f"{name} must be one number, got an array of shape {count.shape}")
-    return int(count)
-
-
-def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[Any, Any]:
-    """Actions executed of a chunk and its length, the first not above the second. [action]
-
-    Raises
-    ------
-    CapacityError
-        If more is executed than was made.
+    Examples
+    --------
+    >>> [float(actions) for actions in check_chunk(25, 50)]
+    [25.0, 50.0]
     """
     executed, made = (
         check_count("executed_actions", executed_actions),
         check_count("chunk_actions", chunk_actions),
     )
     if np.any(executed > made):
-        given, most = shown(executed_actions), shown(chunk_actions)
-        raise CapacityError(f"executed_actions {given} is more than the chunk of {most}")
+        given, limit = shown(executed_actions), shown(chunk_actions)
+        raise CapacityError(f"executed_actions {given} is more than the chunk of {limit}")
     return executed, made
 
 
-def after_cut_s(total_s: ArrayLike, *, share: ArrayLike, cut: ArrayLike) -> Any:
+def after_cut_s(total_s: ArrayLike, *, share: ArrayLike, cut: ArrayLike) -> FloatArray:
     r"""Time left when a part that takes ``share`` of the total becomes shorter by ``cut`` of itself [1]_.
 
     .. math:: t' = t (1 - f c)
@@ -181,15 +128,15 @@ def after_cut_s(total_s: ArrayLike, *, share: ArrayLike, cut: ArrayLike) -> Any:
     return check_time("total_s", total_s) * (1.0 - part * saved)
 
 
-def _share(name: str, value: ArrayLike) -> Any:
+def _share(name: str, value: ArrayLike) -> FloatArray:
     share = np.asarray(value, dtype=float)
     if not np.all((share >= 0) & (share <= 1)):
         raise CapacityError(f"{name} lies between 0 and 1, got {value!r}")
     return share
 
 
-def replan_per_s(latency_s: ArrayLike) -> Any:
-    """Decisions a second when each starts as the last ends: 1 / T. [1/s]
+def replan_per_s(latency_s: ArrayLike) -> FloatArray:
+    """Decisions per second when each starts as the last ends: 1 / T. [1/s]
 
     >>> round(float(replan_per_s(0.0729)), 1)  # OpenVLA-OFT, sold as "109.7 Hz"
     13.7
@@ -197,17 +144,31 @@ def replan_per_s(latency_s: ArrayLike) -> Any:
     return 1.0 / check_time("latency_s", latency_s)
 
 
-def action_throughput_per_s(latency_s: ArrayLike, chunk_actions: ArrayLike) -> Any:
-    """Actions made a second: K / T; no robot applies them at that rate. [action/s]
+def action_throughput_per_s(latency_s: ArrayLike, chunk_actions: ArrayLike) -> FloatArray:
+    """Actions produced per second: H / T; no robot applies them at that rate.
 
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    chunk_actions : array_like
+        Actions that one decision produces, H. [action]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [action/s]
+
+    Examples
+    --------
     >>> round(float(action_throughput_per_s(0.0729, 8)), 1)
     109.7
     """
     return check_count("chunk_actions", chunk_actions) / check_time("latency_s", latency_s)
 
 
-def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
-    """Time between decisions when each is made within its own control period, or late: max(T, dt). [s]
+def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> FloatArray:
+    """Time between decisions when each is made within its own control period, or late: max(T, dt).
 
     Parameters
     ----------
@@ -229,15 +190,15 @@ def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
     return np.maximum(check_time("latency_s", latency_s), check_time("period_s", period_s))
 
 
-def chunked_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    """Time between decisions when the robot waits for each chunk, then plays s actions of it: T + s dt. [s]
+def chunked_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> FloatArray:
+    """Time between decisions when the robot waits for each chunk, then executes s actions of it: T + s dt.
 
     Parameters
     ----------
     latency_s : array_like
         Time of a decision, T. [s]
     executed_actions : array_like
-        Actions played of a chunk, s. [action]
+        Actions executed from a chunk, s. [action]
     period_s : array_like
         Control period, dt. [s]
 
@@ -255,8 +216,8 @@ def chunked_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, per
     return latency + check_count("executed_actions", executed_actions) * period
 
 
-def asynchronous_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    """Time between decisions when the next starts after s actions, or as the last ends: max(s, d) dt. [s]
+def asynchronous_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> FloatArray:
+    """Time between decisions when the next starts after s actions, or as the last ends: max(s, d) dt.
 
     Decisions start on a control step, so one takes d = ceil(T / dt) steps.
 
@@ -282,22 +243,52 @@ def asynchronous_interval_s(latency_s: ArrayLike, *, executed_actions: ArrayLike
     return _asynchronous_steps(latency_s, executed_actions, period_s) * check_time("period_s", period_s)
 
 
-def _asynchronous_steps(latency_s: ArrayLike, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
+def _asynchronous_steps(latency_s: ArrayLike, executed_actions: ArrayLike, period_s: ArrayLike) -> FloatArray:
     return np.maximum(check_count("executed_actions", executed_actions), delay_steps(latency_s, period_s))
 
 
-def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> Any:
-    """Actions applied a second when each is decided within its own control period, or late. [action/s]
+def synchronous_control_per_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> FloatArray:
+    """Actions applied per second when each is decided within its own control period, or late: 1 / max(T, dt).
 
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [action/s]
+
+    Examples
+    --------
     >>> synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist()
     [10.0, 50.0]
     """
     return 1.0 / synchronous_interval_s(latency_s, period_s=period_s)
 
 
-def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    """Actions applied a second when the robot waits for each chunk, then plays s of it: s / (T + s dt). [action/s]
+def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> FloatArray:
+    """Actions applied per second when the robot waits for each chunk, then executes s of it: s / (T + s dt).
 
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    executed_actions : array_like
+        Actions executed from a chunk, s. [action]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [action/s]
+
+    Examples
+    --------
     >>> round(float(chunked_control_per_s(0.1, executed_actions=10, period_s=0.02)), 2)
     33.33
     """
@@ -307,12 +298,12 @@ def chunked_control_per_s(latency_s: ArrayLike, *, executed_actions: ArrayLike, 
 
 def asynchronous_control_per_s(
     latency_s: ArrayLike, *, period_s: ArrayLike, chunk_actions: ArrayLike, executed_actions: ArrayLike
-) -> Any:
-    r"""Actions applied a second when the next chunk is decided while this one plays.
+) -> FloatArray:
+    r"""Actions applied per second when the next chunk is decided while this one is executed.
 
     .. math:: \min\left(\frac{1}{dt}, \frac{\max(0, H - d)}{\max(s, d) \, dt}\right)
 
-    A chunk comes d steps after what it was decided from, with its first d actions past.
+    A chunk arrives d steps after the observation it was decided from, when its first d actions are in the past.
 
     Parameters
     ----------
@@ -321,7 +312,7 @@ def asynchronous_control_per_s(
     period_s : array_like
         Control period, dt. [s]
     chunk_actions : array_like
-        Actions made by a decision, H. [action]
+        Actions that one decision produces, H. [action]
     executed_actions : array_like
         Actions between starts of decisions, s. [action]
 
@@ -341,9 +332,25 @@ def asynchronous_control_per_s(
     return played / check_time("period_s", period_s)
 
 
-def stall_share(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> Any:
-    """Share of the time in which a robot that waits for each chunk stands still: T / (T + s dt). [1]
+def stall_share(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: ArrayLike) -> FloatArray:
+    """Share of the time in which a robot that waits for each chunk stands still: T / (T + s dt).
 
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    executed_actions : array_like
+        Actions executed from a chunk, s. [action]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [1]
+
+    Examples
+    --------
     >>> float(stall_share(0.1, executed_actions=10, period_s=0.03))
     0.25
     """
@@ -351,18 +358,32 @@ def stall_share(latency_s: ArrayLike, *, executed_actions: ArrayLike, period_s: 
     return check_time("latency_s", latency_s) / interval
 
 
-def delay_steps(latency_s: ArrayLike, period_s: ArrayLike) -> Any:
-    """Control steps that pass during one decision, rounded up: d = ceil(T / dt). [step]
+def delay_steps(latency_s: ArrayLike, period_s: ArrayLike) -> FloatArray:
+    """Control steps that pass during one decision, rounded up: d = ceil(T / dt).
 
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of a decision, T. [s]
+    period_s : array_like
+        Control period, dt. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [step]
+
+    Examples
+    --------
     >>> delay_steps(0.073, [1 / 50, 1 / 30]).tolist()
     [4.0, 3.0]
     """
     ratio = check_time("latency_s", latency_s) / check_time("period_s", period_s)
-    return np.ceil(ratio - _WHOLE * np.maximum(1.0, ratio))
+    return np.ceil(ratio - _ROUNDING * np.maximum(1.0, ratio))
 
 
-def reaction_s(latency_s: ArrayLike, *, interval_s: ArrayLike) -> Any:
-    """Longest time until what is seen changes an action: one decision just misses it, the next one has it. [s]
+def reaction_s(latency_s: ArrayLike, *, interval_s: ArrayLike) -> FloatArray:
+    """Longest time until an event changes an action: it just misses one decision, and the next one has it.
 
     Parameters
     ----------
@@ -370,6 +391,11 @@ def reaction_s(latency_s: ArrayLike, *, interval_s: ArrayLike) -> Any:
         Time of a decision. [s]
     interval_s : array_like
         Time between starts of decisions. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [s]
 
     Examples
     --------

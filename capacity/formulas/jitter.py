@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
-from capacity.formulas.control_cycle import check_time
+from capacity.inputs import check_time
 
-ArrayLike = Any
 _EXACT = 1e-9  # a latency that equals its deadline but for rounding is in time
 _NORMAL = NormalDist()
 
 
-def percentile_latency_s(median_s: ArrayLike, *, p99_over_p50: ArrayLike, percentile: ArrayLike) -> Any:
-    r"""A percentile of a log-normal latency whose spread is given by its 99th percentile over its median.
+def percentile_latency_s(median_s: ArrayLike, *, p99_over_p50: ArrayLike, percentile: ArrayLike) -> FloatArray:
+    r"""A percentile of a log-normal latency whose spread is given by its 99th percentile over its median [1]_.
 
     .. math:: T_q = T_{50} \exp(\sigma z_q), \quad \sigma = \ln(T_{99} / T_{50}) / z_{99}
 
@@ -29,6 +28,11 @@ def percentile_latency_s(median_s: ArrayLike, *, p99_over_p50: ArrayLike, percen
     percentile : array_like
         Between 0 and 100. [%]
 
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+
     Raises
     ------
     CapacityError
@@ -38,13 +42,19 @@ def percentile_latency_s(median_s: ArrayLike, *, p99_over_p50: ArrayLike, percen
     --------
     >>> float(percentile_latency_s(0.050, p99_over_p50=1.2, percentile=99).round(6))
     0.06
+
+    References
+    ----------
+    .. [1] Johnson, Kotz, Balakrishnan, "Continuous Univariate Distributions", vol. 1, 2nd ed., 1994, ch. 14.
     """
     sigma = _sigma(p99_over_p50)
     return check_time("median_s", median_s) * np.exp(sigma * _normal_quantile(percentile))
 
 
-def miss_rate(median_s: ArrayLike, *, p99_over_p50: ArrayLike, deadline_s: ArrayLike) -> Any:
-    """Share of decisions later than the deadline, for the latency of `percentile_latency_s`. [1]
+def miss_rate(median_s: ArrayLike, *, p99_over_p50: ArrayLike, deadline_s: ArrayLike) -> FloatArray:
+    r"""Share of decisions later than the deadline, for the latency of `percentile_latency_s`.
+
+    .. math:: 1 - \Phi\left(\frac{\ln(D / T_{50})}{\sigma}\right)
 
     Parameters
     ----------
@@ -53,7 +63,17 @@ def miss_rate(median_s: ArrayLike, *, p99_over_p50: ArrayLike, deadline_s: Array
     p99_over_p50 : array_like
         Jitter; 1 means none. [1]
     deadline_s : array_like
-        Time allowed. [s]
+        Time allowed, D. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [1]
+
+    Raises
+    ------
+    CapacityError
+        If the jitter is below 1 or a time is not positive.
 
     Examples
     --------
@@ -68,14 +88,14 @@ def miss_rate(median_s: ArrayLike, *, p99_over_p50: ArrayLike, deadline_s: Array
     return np.where(sigma > 0, late, np.where(gap < -_EXACT, 1.0, 0.0))
 
 
-def _sigma(p99_over_p50: ArrayLike) -> Any:
+def _sigma(p99_over_p50: ArrayLike) -> FloatArray:
     jitter = np.asarray(p99_over_p50, dtype=float)
     if not np.all(np.isfinite(jitter) & (jitter >= 1)):
         raise CapacityError(f"p99_over_p50 is at least 1, got {p99_over_p50!r}")
     return np.log(jitter) / _NORMAL.inv_cdf(0.99)
 
 
-def _normal_quantile(percentile: ArrayLike) -> Any:
+def _normal_quantile(percentile: ArrayLike) -> FloatArray:
     wanted = np.asarray(percentile, dtype=float)
     if not np.all((wanted > 0) & (wanted < 100)):
         raise CapacityError(f"percentile lies between 0 and 100, both excluded, got {percentile!r}")

@@ -1,12 +1,10 @@
-"""The latency law, once: operators at a roofline of their own, launches, layers, sequences, links, and a host floor."""
+"""The latency law: operators at a roofline of their own, launches, layers, sequences, links, and a host floor."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-ArrayLike = Any
+from capacity.arrays import ArrayLike, FloatArray
 
 
 def operator_s(
@@ -17,8 +15,8 @@ def operator_s(
     flop_per_s: ArrayLike,
     memory_efficiency: ArrayLike,
     flop_efficiency: ArrayLike,
-) -> Any:
-    r"""Time of one operator: the slower of memory and arithmetic, perfectly overlapped.
+) -> FloatArray:
+    r"""Time of one operator: the slower of memory and arithmetic, perfectly overlapped [1]_.
 
     .. math:: t = \max(M / (e_m B), F / (e_f P))
 
@@ -47,6 +45,10 @@ def operator_s(
     >>> operator_s([16e9, 16e9], [16e9, 16e12], bytes_per_s=4e12, flop_per_s=1e15,
     ...            memory_efficiency=1, flop_efficiency=1)
     array([0.004, 0.016])
+
+    References
+    ----------
+    .. [1] Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
     """
     memory = np.multiply(moved_bytes, 1.0 / np.multiply(memory_efficiency, bytes_per_s))
     arithmetic = np.multiply(flop, 1.0 / np.multiply(flop_efficiency, flop_per_s))
@@ -65,7 +67,7 @@ def step_s(
     comm_s: ArrayLike,
     host_floor_s: ArrayLike,
     prefill_share: ArrayLike,
-) -> Any:
+) -> FloatArray:
     r"""Time of a step from the sum of its operators.
 
     .. math:: t = \max\left(t_{host}, \frac{\sum_i t_i + L t_l + N t_k + S t_s + t_c}{1 - p}\right)
@@ -75,9 +77,9 @@ def step_s(
     operators_s : array_like
         Sum of the times of the operators. [s]
     layers, launches, sequences : array_like
-        How many of each a step has, L, N, S. [1]
+        Layers, kernel launches and sequences of a step, L, N, S. [1]
     layer_s, launch_s, sequence_s : array_like
-        Fixed time of each. [s]
+        Fixed time of one layer, launch and sequence. [s]
     comm_s : array_like
         Time on links. [s]
     host_floor_s : array_like

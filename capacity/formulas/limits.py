@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-ArrayLike = Any
+from capacity.arrays import ArrayLike, IntArray
+
 UNBOUNDED = 2**62
 _NO_MEMORY_HOLDS = 2**60  # above every capacity, and still far from the end of 64 bits [B]
+Blocks = TypeVar("Blocks", int, IntArray)
 
 
 def max_rank_batch(
@@ -20,11 +22,11 @@ def max_rank_batch(
     sequence_activation_bytes: int,
     tokens: ArrayLike,
     chunk_tokens: int,
-) -> Any:
-    r"""Sequences that fit one device beside its weights.
+) -> IntArray:
+    r"""Sequences that fit one device with its weights.
 
     The largest n with :math:`n (c + b) + a \max(\min(n t, k), n) \le R`: each sequence holds its cache and state c
-    and a sampler row b, and the tokens in flight of a prefill chunk k (or one a sequence in decode) cost a each.
+    and a sampler row b, and the tokens in flight of a prefill chunk k (or one per sequence in decode) cost a each.
 
     Parameters
     ----------
@@ -37,7 +39,7 @@ def max_rank_batch(
     tokens : array_like
         Prompt tokens of one sequence, t. [token]
     chunk_tokens : int
-        Most tokens in one prefill pass, k. [token]
+        Tokens of one prefill pass at most, k. [token]
 
     Returns
     -------
@@ -70,7 +72,7 @@ def max_tokens(
     constant_bytes: int,
     token_activation_bytes: int,
     chunk_tokens: int,
-) -> Any:
+) -> IntArray:
     r"""Longest context of each of ``rank_batch`` sequences on one device.
 
     The largest t for which n sequences with caches :math:`\sum_i l_i c_i \min(t, w_i)`, in whole blocks, constant
@@ -82,9 +84,9 @@ def max_tokens(
     free_bytes, rank_batch : array_like
         R and n. [B], [sequence]
     layers, token_bytes, windows : sequence of int
-        Rows of like layers: how many, bytes of a token in each, window (0: none). [layer], [B], [token]
+        Rows of equal layers: how many, bytes per token in each, window (0: none). [layer], [B], [token]
     block_tokens : int
-        Tokens of a cache block. [token]
+        Tokens per cache block. [token]
     constant_bytes : int
         State and sampler row of one sequence. [B]
     token_activation_bytes, chunk_tokens : int
@@ -94,6 +96,12 @@ def max_tokens(
     -------
     ndarray
         t in the broadcast shape, 0 where nothing fits. [token]
+
+    Examples
+    --------
+    >>> int(max_tokens(free_bytes=2_147_483_648, rank_batch=4, layers=[32], token_bytes=[4096], windows=[0],
+    ...                block_tokens=16, constant_bytes=0, token_activation_bytes=0, chunk_tokens=8192))
+    4096
     """
     batch = np.asarray(rank_batch, dtype=np.int64)
     free = np.asarray(free_bytes, dtype=np.int64) - batch * constant_bytes
@@ -105,7 +113,7 @@ def max_tokens(
     return np.minimum(decode, np.maximum(whole_prompts, chunked))
 
 
-def _tokens_within(budget: Any, rows: list[tuple[int, int]], block: int, token_activation: int) -> Any:
+def _tokens_within(budget: IntArray, rows: list[tuple[int, int]], block: int, token_activation: int) -> IntArray:
     """Largest t with sum_i c_i min(blocks(t), blocks(w_i)) block + a t <= budget."""
     blocks = _blocks_within(budget, rows, block, token_activation)
     tokens = np.minimum(blocks, UNBOUNDED // block) * block
@@ -116,10 +124,10 @@ def _tokens_within(budget: Any, rows: list[tuple[int, int]], block: int, token_a
     return np.maximum(tokens, 0)
 
 
-def _blocks_within(budget: Any, rows: list[tuple[int, int]], block: int, token_activation: int) -> Any:
+def _blocks_within(budget: IntArray, rows: list[tuple[int, int]], block: int, token_activation: int) -> IntArray:
     """Whole blocks: the cost is linear between the windows, so each stretch has its own quotient."""
     ends = sorted({-(-window // block) for _, window in rows if window})
-    best: Any = np.zeros(np.shape(budget), dtype=np.int64)
+    best = np.zeros(np.shape(budget), dtype=np.int64)
     start = 0
     for end in [*ends, UNBOUNDED // max(block, 1)]:
         at_start = _cache_of(start, rows, block) + token_activation * block * start
@@ -132,7 +140,7 @@ def _blocks_within(budget: Any, rows: list[tuple[int, int]], block: int, token_a
     return best
 
 
-def _cache_of(blocks: Any, rows: list[tuple[int, int]], block: int) -> Any:
+def _cache_of(blocks: Blocks, rows: list[tuple[int, int]], block: int) -> Blocks:
     smaller = min if isinstance(blocks, int) else np.minimum  # Python's numbers have no end
     total: Any = 0
     for size, window in rows:
@@ -141,7 +149,7 @@ def _cache_of(blocks: Any, rows: list[tuple[int, int]], block: int) -> Any:
     return total
 
 
-def _divide(free: Any, each: Any) -> Any:
+def _divide(free: IntArray, each: IntArray) -> IntArray:
     """Whole quotient, never below 0; where a unit is free of charge there is no limit."""
     unit = np.asarray(each)
     quotient = np.where(free < 0, 0, np.asarray(free) // np.maximum(unit, 1))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
-from capacity.formulas.control_cycle import check_count
-
-ArrayLike = Any
+from capacity.inputs import check_count
 
 
-def window_tokens(context_tokens: ArrayLike, *, window: ArrayLike, sinks: ArrayLike) -> Any:
-    """Tokens a layer keeps with a sliding window behind some first tokens: min(S, W + sinks) [1]_. [token]
+def window_tokens(context_tokens: ArrayLike, *, window: ArrayLike, sinks: ArrayLike) -> FloatArray:
+    """Tokens a layer keeps with a sliding window after some first tokens: min(S, W + sinks) [1]_.
 
     Parameters
     ----------
@@ -22,7 +19,17 @@ def window_tokens(context_tokens: ArrayLike, *, window: ArrayLike, sinks: ArrayL
     window : array_like
         Last tokens kept, W. [token]
     sinks : array_like
-        First tokens kept for good. [token]
+        First tokens, which are always kept. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [token]
+
+    Raises
+    ------
+    CapacityError
+        If ``sinks`` is negative or not whole.
 
     Examples
     --------
@@ -40,7 +47,7 @@ def window_tokens(context_tokens: ArrayLike, *, window: ArrayLike, sinks: ArrayL
 
 
 def contiguous_tokens(lengths_tokens: ArrayLike, *, longest_tokens: int) -> float:
-    """Tokens reserved when each request gets room for the longest one. [token]
+    """Tokens reserved when each request gets room for the longest one [1]_.
 
     Parameters
     ----------
@@ -48,6 +55,11 @@ def contiguous_tokens(lengths_tokens: ArrayLike, *, longest_tokens: int) -> floa
         Final length of each request. [token]
     longest_tokens : int
         Length reserved. [token]
+
+    Returns
+    -------
+    float
+        Sum over all requests. [token]
 
     Raises
     ------
@@ -58,6 +70,11 @@ def contiguous_tokens(lengths_tokens: ArrayLike, *, longest_tokens: int) -> floa
     --------
     >>> contiguous_tokens([100, 300, 2000], longest_tokens=2048)
     6144.0
+
+    References
+    ----------
+    .. [1] Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+       SOSP 2023, arXiv:2309.06180, section 3.1.
     """
     lengths = check_count("lengths_tokens", lengths_tokens)
     if np.any(lengths > longest_tokens):
@@ -66,26 +83,35 @@ def contiguous_tokens(lengths_tokens: ArrayLike, *, longest_tokens: int) -> floa
 
 
 def paged_tokens(lengths_tokens: ArrayLike, *, block_tokens: int) -> float:
-    """Tokens held when each request gets whole blocks as it grows. [token]
+    """Tokens held when each request gets whole blocks as it grows [1]_.
 
     Parameters
     ----------
     lengths_tokens : array_like
         Length of each request. [token]
     block_tokens : int
-        Tokens of a block. [token]
+        Tokens per block. [token]
+
+    Returns
+    -------
+    float
+        Sum over all requests. [token]
 
     Examples
     --------
     >>> paged_tokens([100, 300, 2000], block_tokens=16)
     2416.0
+
+    References
+    ----------
+    .. [1] As for `contiguous_tokens`, section 4.
     """
     block = check_count("block_tokens", block_tokens)
     return float(np.sum(np.ceil(check_count("lengths_tokens", lengths_tokens) / block) * block))
 
 
 def requests_that_fit(free_bytes: float, *, token_bytes: float, held_tokens: float, requests: int) -> int:
-    """Requests of one length distribution that fit on average, from what a sample of them holds. [request]
+    """Requests of one length distribution that fit on average, from what a sample of them holds.
 
     Parameters
     ----------
@@ -97,6 +123,16 @@ def requests_that_fit(free_bytes: float, *, token_bytes: float, held_tokens: flo
         What a sample holds, from `contiguous_tokens` or `paged_tokens`. [token]
     requests : int
         Size of that sample. [request]
+
+    Returns
+    -------
+    int
+        Rounded down. [request]
+
+    Raises
+    ------
+    CapacityError
+        If the bytes or the tokens are not positive.
 
     Examples
     --------

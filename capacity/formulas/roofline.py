@@ -1,16 +1,15 @@
-"""Roofline: the ridge point and the intensity of a step."""
+"""Roofline: the ridge point of a device."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-ArrayLike = Any
+from capacity.arrays import ArrayLike, FloatArray
+from capacity.errors import CapacityError
 
 
-def ridge_point(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike) -> Any:
-    """Arithmetic intensity at which compute time equals memory time [1]_. [FLOP/B]
+def ridge_point(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike) -> FloatArray:
+    """Arithmetic intensity at which compute time equals memory time [1]_.
 
     Parameters
     ----------
@@ -19,9 +18,14 @@ def ridge_point(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike) -> Any:
     bytes_per_s : array_like
         Memory bandwidth. [B/s]
 
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [FLOP/B]
+
     Raises
     ------
-    ValueError
+    CapacityError
         If a rate is not positive.
 
     Examples
@@ -35,5 +39,5 @@ def ridge_point(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike) -> Any:
     """
     for name, rate in (("flop_per_s", flop_per_s), ("bytes_per_s", bytes_per_s)):
         if not np.all(np.greater(rate, 0)):
-            raise ValueError(f"{name} must be positive, got {rate!r}")
+            raise CapacityError(f"{name} must be positive, got {rate!r}")
     return np.divide(flop_per_s, bytes_per_s)

@@ -1,26 +1,28 @@
-"""Robots and sessions that share one device: batching, overlap, two systems, growing caches."""
+"""Robots and sessions that share one device: one after another, and by the memory of growing caches."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
-from capacity.formulas.control_cycle import check_count, check_time
-
-ArrayLike = Any
+from capacity.inputs import check_count, check_time
 
 
-def robots_unbatched(decision_s: ArrayLike, *, replan_interval_s: ArrayLike) -> Any:
-    """Robots that one device serves one after the other: floor(interval / S). Shape: broadcast. [robot]
+def robots_unbatched(decision_s: ArrayLike, *, replan_interval_s: ArrayLike) -> FloatArray:
+    """Robots that one device serves one after another: floor(interval / S).
 
     Parameters
     ----------
     decision_s : array_like
         Time that one decision keeps the device busy, S. [s]
     replan_interval_s : array_like
-        Time between decisions that one robot asks for. [s]
+        Time between the decisions of one robot. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [robot]
 
     Examples
     --------
@@ -31,17 +33,27 @@ def robots_unbatched(decision_s: ArrayLike, *, replan_interval_s: ArrayLike) -> 
     return np.floor(interval / busy + 1e-9)
 
 
-def sessions_that_fit(free_bytes: ArrayLike, *, constant_bytes: ArrayLike, cache_bytes: ArrayLike) -> Any:
-    """Sessions whose state and cache fit: floor(free / (constant + cache)). Shape: broadcast. [session]
+def sessions_that_fit(free_bytes: ArrayLike, *, constant_bytes: ArrayLike, cache_bytes: ArrayLike) -> FloatArray:
+    """Sessions whose state and cache fit: floor(free / (constant + cache)).
 
     Parameters
     ----------
     free_bytes : array_like
-        Memory left beside weights and activations. [B]
+        Memory left by weights and activations. [B]
     constant_bytes : array_like
         State of one session, whatever its length. [B]
     cache_bytes : array_like
         Cache of one session at the length in question. [B]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all; infinite where a session needs no memory. [session]
+
+    Raises
+    ------
+    CapacityError
+        If the bytes of a session are negative.
 
     Examples
     --------
@@ -58,8 +70,8 @@ def sessions_that_fit(free_bytes: ArrayLike, *, constant_bytes: ArrayLike, cache
 
 def cache_tokens(
     elapsed_s: ArrayLike, *, start_tokens: ArrayLike, tokens_per_s: ArrayLike, window_tokens: int | None
-) -> Any:
-    """Tokens in the cache of a session of some age: they grow with time up to the window. [token]
+) -> FloatArray:
+    """Tokens in the cache of a session of some age: they grow with time up to the window.
 
     Parameters
     ----------
@@ -68,9 +80,14 @@ def cache_tokens(
     start_tokens : array_like
         Tokens of its prompt. [token]
     tokens_per_s : array_like
-        Frames a second times tokens a frame. [token/s]
+        Frames per second times tokens per frame. [token/s]
     window_tokens : int or None
         Longest context kept; None keeps all. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [token]
 
     Examples
     --------
@@ -82,17 +99,27 @@ def cache_tokens(
     return tokens if window_tokens is None else np.minimum(tokens, float(check_count("window_tokens", window_tokens)))
 
 
-def seconds_until_full(free_bytes: ArrayLike, *, sessions: ArrayLike, bytes_per_s: ArrayLike) -> Any:
-    """Time until the caches of ``sessions`` that started together have filled the memory. [s]
+def seconds_until_full(free_bytes: ArrayLike, *, sessions: ArrayLike, bytes_per_s: ArrayLike) -> FloatArray:
+    """Time until the caches of ``sessions`` that started together have filled the memory.
 
     Parameters
     ----------
     free_bytes : array_like
-        Memory left beside weights, activations and constant state. [B]
+        Memory left by weights, activations and constant state. [B]
     sessions : array_like
         Sessions that run at once. [session]
     bytes_per_s : array_like
-        Cache growth of one session: tokens a second times bytes a token. [B/s]
+        Cache growth of one session: tokens per second times bytes per token. [B/s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+
+    Raises
+    ------
+    CapacityError
+        If a rate is not positive.
 
     Examples
     --------

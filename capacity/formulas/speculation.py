@@ -1,23 +1,21 @@
-"""Speculative decoding: tokens a step, cost of drafting and verifying, where it loses, and short answers.
+"""Speculative decoding: tokens per step, cost of drafting and verifying, and short answers.
 
 Times are in units of one plain decode step at the same batch, so that only ratios enter.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
 
-ArrayLike = Any
-MOST_DRAFTED = 1024
-LONGEST_SEQUENCE = 100_000
+MAX_DRAFT_TOKENS = 1024
+MAX_OUTPUT_TOKENS = 100_000
 _HALVINGS = 60  # a bisection of [0, 1] down to the last bit of a double
 
 
-def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> Any:
+def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> FloatArray:
     r"""Mean tokens that one verification commits: the accepted prefix and one more [1]_.
 
     .. math:: E = \frac{1 - a^{g + 1}}{1 - a} = \sum_{i=0}^{g} a^i
@@ -27,7 +25,7 @@ def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> Any:
     acceptance : array_like
         Probability that one drafted token is accepted, a. [1]
     draft_tokens : array_like
-        Tokens drafted a step, g. [token]
+        Tokens drafted per step, g. [token]
 
     Returns
     -------
@@ -37,7 +35,7 @@ def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> Any:
     Raises
     ------
     CapacityError
-        If the acceptance is no probability or fewer than one token is drafted.
+        If the acceptance is not a probability or fewer than one token is drafted.
 
     Examples
     --------
@@ -55,7 +53,7 @@ def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> Any:
     return np.where(certain, g + 1.0, (1.0 - below ** (g + 1.0)) / (1.0 - below))
 
 
-def _checked(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[Any, Any]:
+def _checked(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[FloatArray, FloatArray]:
     a, g = np.asarray(acceptance, dtype=float), np.asarray(draft_tokens, dtype=float)
     if not np.all((a >= 0) & (a <= 1)):
         raise CapacityError(f"acceptance is a probability between 0 and 1, got {acceptance!r}")
@@ -64,15 +62,15 @@ def _checked(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[Any, Any]:
     return a, g
 
 
-def _check_cost(name: str, value: ArrayLike, least: float) -> Any:
+def _check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
     cost = np.asarray(value, dtype=float)
     if not np.all(np.isfinite(cost) & (cost >= least)):
         raise CapacityError(f"{name} is a share of a plain step and at least {least:g}, got {value!r}")
     return cost
 
 
-def verify_cost(batch: ArrayLike, draft_tokens: ArrayLike, *, ridge_batch: ArrayLike) -> Any:
-    r"""Time of a pass over g + 1 tokens a sequence, in plain steps, on a roofline of weight-bound decode.
+def verify_cost(batch: ArrayLike, draft_tokens: ArrayLike, *, ridge_batch: ArrayLike) -> FloatArray:
+    r"""Time of a pass over g + 1 tokens per sequence, in plain steps, on a roofline of weight-bound decode.
 
     .. math:: v = \frac{\max(1, B (g + 1) / B^*)}{\max(1, B / B^*)}
 
@@ -81,7 +79,7 @@ def verify_cost(batch: ArrayLike, draft_tokens: ArrayLike, *, ridge_batch: Array
     batch : array_like
         Sequences, B. [sequence]
     draft_tokens : array_like
-        Tokens drafted a step, g. [token]
+        Tokens drafted per step, g. [token]
     ridge_batch : array_like
         Batch at which arithmetic takes as long as reading the weights, B*. [sequence]
 
@@ -107,8 +105,8 @@ def verify_cost(batch: ArrayLike, draft_tokens: ArrayLike, *, ridge_batch: Array
     return np.maximum(1.0, b * (g + 1.0) / ridge) / np.maximum(1.0, b / ridge)
 
 
-def ridge_batch(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike, weight_bits: ArrayLike) -> Any:
-    r"""Batch at which a weight-bound decode step turns compute bound: two FLOP for each weight read.
+def ridge_batch(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike, weight_bits: ArrayLike) -> FloatArray:
+    r"""Batch at which a weight-bound decode step turns compute bound: two FLOP per weight that is read.
 
     .. math:: B^* = \frac{P}{B_w} \cdot \frac{b}{2 \cdot 8}
 
@@ -126,6 +124,11 @@ def ridge_batch(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike, weight_bits: A
     ndarray
         In the broadcast shape of all. [sequence]
 
+    Raises
+    ------
+    CapacityError
+        If a number is not positive.
+
     Examples
     --------
     >>> float(ridge_batch(flop_per_s=312e12, bytes_per_s=2e12, weight_bits=16))
@@ -141,7 +144,9 @@ def ridge_batch(*, flop_per_s: ArrayLike, bytes_per_s: ArrayLike, weight_bits: A
     return np.asarray(flop_per_s) / np.asarray(bytes_per_s) * np.asarray(weight_bits) / 16.0
 
 
-def speedup(acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike) -> Any:
+def speedup(
+    acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
+) -> FloatArray:
     r"""Long-run speed-up over plain decoding [1]_.
 
     .. math:: S = \frac{E}{g c + v}
@@ -151,7 +156,7 @@ def speedup(acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: Array
     acceptance : array_like
         Probability that one drafted token is accepted. [1]
     draft_tokens : array_like
-        Tokens drafted a step, g. [token]
+        Tokens drafted per step, g. [token]
     draft_cost : array_like
         Time to draft one token, in plain steps, c. [1]
     verify_cost : array_like
@@ -161,6 +166,11 @@ def speedup(acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: Array
     -------
     ndarray
         In the broadcast shape of all. [1]
+
+    Raises
+    ------
+    CapacityError
+        If the acceptance is not a probability, or a cost is too small.
 
     Examples
     --------
@@ -177,17 +187,22 @@ def speedup(acceptance: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: Array
 
 def acceptance_needed(
     wanted_speedup: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
-) -> Any:
-    """Acceptance that gives a wanted speed-up; NaN where even certainty would not. Shape: broadcast. [1]
+) -> FloatArray:
+    """Acceptance that gives a wanted speed-up; NaN where even certainty would not.
 
     Parameters
     ----------
     wanted_speedup : array_like
-        Plain time a token over the time wanted. [1]
+        Plain time per token over the time wanted. [1]
     draft_tokens : array_like
-        Tokens drafted a step. [token]
+        Tokens drafted per step. [token]
     draft_cost, verify_cost : array_like
         As in `speedup`, in plain steps. [1]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [1]
 
     Raises
     ------
@@ -213,7 +228,7 @@ def acceptance_needed(
     return np.where(wanted <= least, 0.0, np.where(wanted > most, np.nan, high))
 
 
-def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int) -> Any:
+def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int) -> FloatArray:
     r"""Mean verifications for exactly ``output_tokens``; the last step is cut short.
 
     .. math:: m(n) = 1 + \sum_{k=1}^{g+1} P(k) m(n - k), \quad m(n \le 0) = 0
@@ -227,7 +242,7 @@ def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int)
     acceptance : array_like
         Probability that one drafted token is accepted, a. [1]
     draft_tokens : int
-        Tokens drafted a step, g. [token]
+        Tokens drafted per step, g. [token]
 
     Returns
     -------
@@ -245,17 +260,18 @@ def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int)
     array([7., 2.])
     """
     a, g = _checked(acceptance, draft_tokens)
-    if not isinstance(output_tokens, int) or not 1 <= output_tokens <= LONGEST_SEQUENCE:
-        allowed = f"a whole number between 1 and {LONGEST_SEQUENCE:,}"
+    if not isinstance(output_tokens, int) or not 1 <= output_tokens <= MAX_OUTPUT_TOKENS:
+        allowed = f"a whole number between 1 and {MAX_OUTPUT_TOKENS:,}"
         raise CapacityError(f"output_tokens must be {allowed}, got {output_tokens!r}")
-    if not isinstance(draft_tokens, int) or not 1 <= draft_tokens <= MOST_DRAFTED:
-        allowed = f"a whole number between 1 and {MOST_DRAFTED:,}"
+    if not isinstance(draft_tokens, int) or not 1 <= draft_tokens <= MAX_DRAFT_TOKENS:
+        allowed = f"a whole number between 1 and {MAX_DRAFT_TOKENS:,}"
         raise CapacityError(f"draft_tokens must be {allowed}, got {draft_tokens!r}")
     drafted = int(g)
     chance = [a ** (k - 1) * (1.0 - a) for k in range(1, drafted + 1)] + [a**drafted]
-    left = [np.zeros(a.shape)] * (drafted + 1)  # steps for n-1, n-2 ... tokens
+    none: FloatArray = np.zeros(a.shape)
+    left = [none] * (drafted + 1)  # steps for n-1, n-2 ... tokens
     for _ in range(int(output_tokens)):
-        now = 1.0 + sum(p * steps for p, steps in zip(chance, left, strict=True))
+        now = 1.0 + sum((p * steps for p, steps in zip(chance, left, strict=True)), start=none)
         left = [now, *left[:-1]]
     return left[0]
 
@@ -267,8 +283,8 @@ def answer_speedup(
     *,
     draft_cost: ArrayLike,
     verify_cost: ArrayLike,
-) -> Any:
-    """Speed-up over an answer of exactly ``output_tokens``, its last step cut short. Shape: broadcast. [1]
+) -> FloatArray:
+    """Speed-up over an answer of exactly ``output_tokens``, its last step cut short.
 
     Parameters
     ----------
@@ -277,9 +293,19 @@ def answer_speedup(
     acceptance : array_like
         Probability that one drafted token is accepted. [1]
     draft_tokens : int
-        Tokens drafted a step. [token]
+        Tokens drafted per step. [token]
     draft_cost, verify_cost : array_like
         As in `speedup`, in plain steps. [1]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [1]
+
+    Raises
+    ------
+    CapacityError
+        As by `expected_steps`, and if a cost is too small.
 
     Examples
     --------

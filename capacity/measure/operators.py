@@ -1,12 +1,12 @@
 """Bytes, FLOP and launches of each kernel of one decode step, counted from what its loops read and write.
 
-Shares no code with the estimators: a test holds the two tables against each other, so that a wrong formula on
-either side shows. Conventions:
+Shares no code with ``demand``: a test compares the two tables, so that a wrong formula on either side shows.
+Conventions:
 
-- a count is of one whole step: all layers, all sequences;
-- a byte counts once per kernel that touches it, however many thread blocks read it again from a cache;
-- arrival counters, the candidates that slices of argmax hand over, and unused rows of tables are left out;
-- FLOP are the multiply-adds of matrices and attention, two each; norms, rotation and softmax are left out;
+- counts are per step: all layers, all sequences;
+- a byte counts once per kernel that accesses it, however many thread blocks read it again from a cache;
+- arrival counters, the candidates of argmax slices, and unused rows of tables are not counted;
+- FLOP are the multiply-adds of matrices and attention, two each; norms, rotation and softmax are not counted;
 - ``context_tokens`` includes the token of the step, whose keys and values are written before they are read.
 """
 
@@ -23,7 +23,7 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """What one kernel moves and computes for one operator, summed over the step. Bytes [B], FLOP [FLOP]."""
+    """Bytes and FLOP of one kernel of one operator, summed over the step. [B], [FLOP]"""
 
     operator: str
     kernel: str
@@ -40,7 +40,7 @@ class OperatorCount:
         return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes + self.activation_bytes
 
     def times(self, layers: int) -> OperatorCount:
-        """The row of one layer, for all layers."""
+        """This row, of one layer, for all layers."""
         return OperatorCount(
             self.operator,
             self.kernel,
@@ -56,7 +56,7 @@ class OperatorCount:
 def operator_table(shape: DecoderShape, batch: int, context_tokens: int, splits: int = 1) -> tuple[OperatorCount, ...]:
     """Rows of one decode step in the order in which its kernels first run.
 
-    An operator has several rows when it takes several kernels, as above ``CUDA_CORE_BATCH`` sequences.
+    An operator that takes several kernels has several rows, as it does above ``CUDA_CORE_BATCH`` sequences.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def operator_table(shape: DecoderShape, batch: int, context_tokens: int, splits:
     batch : int
         Sequences in the step.
     context_tokens : int
-        Tokens of each sequence, that of the step included. [tokens]
+        Tokens per sequence, that of the step included. [tokens]
     splits : int
-        Parts into which attention cuts each context.
+        Parts into which attention divides each context.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def _matmul_head(shape: DecoderShape, batch: int) -> list[OperatorCount]:
 
 
 def _matmul(shape: DecoderShape, batch: int, operator: str) -> list[OperatorCount]:
-    """``torch.mm`` on the matrix; int8 is first written out in 16 bits, which ``torch.mm`` then reads."""
+    """``torch.mm`` on the matrix; int8 is first expanded to 16 bits, which ``torch.mm`` then reads."""
     rows, columns = shape.layer_matrices()[operator]
     stored_bytes = shape.matrix_bytes(rows, columns)
     activation_bytes = batch * (rows + columns) * shape.wide_bytes
@@ -219,7 +219,7 @@ def _matmul(shape: DecoderShape, batch: int, operator: str) -> list[OperatorCoun
 
 
 def _normalise(shape: DecoderShape, batch: int, operator: str) -> OperatorCount:
-    """Adds what the last projection gave to the residual stream (reads both, writes it), then normalises."""
+    """Adds the output of the last projection to the residual stream (reads both, writes it), then normalises."""
     elements = batch * shape.hidden_size
     return OperatorCount(
         operator,

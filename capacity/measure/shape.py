@@ -1,7 +1,7 @@
-"""The shape of a reference decoder: plain integers, apart from ``ModelSpec`` on purpose.
+"""The shape of a reference decoder: plain integers, deliberately independent of ``ModelSpec``.
 
-The reference decoder counts its own bytes. If it read them from a ``ModelSpec`` through the estimators'
-helpers, a wrong formula would cancel instead of showing.
+The reference decoder counts its own bytes. If it took them from a ``ModelSpec`` through the code of ``demand``, a
+wrong formula would cancel instead of showing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from capacity.errors import CapacityError, unknown_name
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}
-SCALE_BYTES = 4  # int8 weights carry one fp32 scale per output row
+SCALE_BYTES = 4  # int8 weights have one fp32 scale per output row
 KV_FORMATS = ("bf16", "fp32")
 
 
@@ -22,20 +22,20 @@ class DecoderShape:
     Parameters
     ----------
     name : str
-        What the runs call it.
+        The model name in records of runs.
     layers, hidden_size, query_heads, kv_heads, head_size, intermediate_size, vocabulary : int
         Sizes, in elements.
     window : int
-        Tokens that a query sees, itself included; 0 means all.
+        Tokens that a query attends to, its own included; 0 means all.
     rope_theta, norm_eps : float
         Base of the rotary angles, and what is added to the mean square.
     weight_format : str
-        ``bf16``, ``fp16``, ``int8`` or ``fp32`` (the last one for runs on a CPU). ``int8`` holds the matrices
-        of the layers; embedding, head and norms then stay bf16.
+        ``bf16``, ``fp16``, ``int8`` or ``fp32`` (on a CPU only). ``int8`` applies to the matrices of the layers;
+        embedding, head and norms are then bf16.
     kv_format : str
-        ``bf16`` or ``fp32`` (the last one for runs on a CPU).
+        ``bf16`` or ``fp32`` (on a CPU only).
     block_tokens : int
-        Tokens in one block of the paged cache.
+        Tokens per block of the paged cache.
     tied : bool
         Whether the output head is the embedding matrix.
     """
@@ -80,12 +80,12 @@ class DecoderShape:
 
     @property
     def query_size(self) -> int:
-        """Elements of all query heads of one token; also of the attention output."""
+        """Elements of all query heads per token; also of the attention output."""
         return self.query_heads * self.head_size
 
     @property
     def kv_size(self) -> int:
-        """Elements of all keys (or all values) of one token in one layer."""
+        """Elements of all keys (or all values) per token and layer."""
         return self.kv_heads * self.head_size
 
     @property
@@ -95,17 +95,17 @@ class DecoderShape:
 
     @property
     def wide_format(self) -> str:
-        """Format of embedding, head and norms: that of the weights, or bf16 beside int8."""
+        """Format of embedding, head and norms: that of the weights, or bf16 where the weights are int8."""
         return "bf16" if self.weight_format == "int8" else self.weight_format
 
     @property
     def wide_bytes(self) -> int:
-        """Bytes of one element of embedding, head and norms. [B]"""
+        """Bytes per element of embedding, head and norms. [B]"""
         return ELEMENT_BYTES[self.wide_format]
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of one element of the cache. [B]"""
+        """Bytes per element of the cache. [B]"""
         return ELEMENT_BYTES[self.kv_format]
 
     def layer_matrices(self) -> dict[str, tuple[int, int]]:
@@ -123,11 +123,11 @@ class DecoderShape:
         return rows * columns * ELEMENT_BYTES[self.weight_format] + scales
 
     def attended(self, context_tokens: int) -> int:
-        """Tokens that the query of a step sees, itself included, when ``context_tokens`` exist."""
+        """Tokens that the query of a step attends to, its own included, at ``context_tokens``."""
         return min(context_tokens, self.window) if self.window else context_tokens
 
     def context_blocks(self, context_tokens: int) -> int:
-        """Blocks that hold ``context_tokens`` of one sequence."""
+        """Blocks per sequence of ``context_tokens``."""
         return -(-context_tokens // self.block_tokens)
 
     def cache_bytes(self, batch: int, context_tokens: int) -> int:
@@ -136,7 +136,7 @@ class DecoderShape:
         return 2 * self.layers * blocks * self.block_tokens * self.kv_size * self.kv_bytes
 
     def weight_bytes(self) -> int:
-        """Bytes of all weights held: layers, norms, embedding, and the head unless it is tied. [B]"""
+        """Bytes of all weights: layers, norms, embedding, and the head unless it is tied. [B]"""
         matrices = sum(self.matrix_bytes(rows, columns) for rows, columns in self.layer_matrices().values())
         norms = (2 * self.layers + 1) * self.hidden_size * self.wide_bytes
         tables = (1 if self.tied else 2) * self.vocabulary * self.hidden_size * self.wide_bytes

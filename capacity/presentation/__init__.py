@@ -1,1 +1,1 @@
-"""What people see: tables for the terminal and plots; numbers come from results, units are put on here."""
+"""What people see: a sheet of typed cells for each result, its views, and plots; units are written here only."""

@@ -1,4 +1,4 @@
-"""Times predicted against times measured: both on logarithmic axes, and their ratio, which shows small errors."""
+"""Times predicted compared with times measured: both on logarithmic axes, and their ratio, which shows small errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plot_comparison(pairs: Sequence[RunPair], *, ax: Axes) -> Axes:
     _mark_outside(pairs, [pair.predicted * 1e3 for pair in pairs], ax)
     ends = [edge(pair.measured for pair in pairs) * 1e3 for edge in (min, max)]
     ax.loglog(ends, ends, color="0.4", linewidth=1, label="equal")
-    ax.set(ylabel="predicted, ms", title="Estimates beside measured runs")
+    ax.set(ylabel="predicted, ms", title="Estimates compared with measured runs")
     _plain_ticks(ax.xaxis)
     _plain_ticks(ax.yaxis)
     ax.legend(frameon=False, fontsize="small")

@@ -8,7 +8,6 @@ import numpy as np
 
 from capacity.errors import CapacityError
 from capacity.results import Estimate, Sizing
-from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.supply.ceilings import bound_ceilings
 from capacity.units import GIB
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def plot_roof(part: HardwareSpec, number_format: str, *, ax: Axes) -> Axes:
     """Draw the rate that ``part`` can reach over arithmetic intensity, about its ridge, on the ceilings of a bound."""
-    ceilings = bound_ceilings(part, Deployment(), {number_format})
+    ceilings = bound_ceilings(part, frozenset({number_format}), number_format)
     peak, read = ceilings.flop_per_s[number_format], ceilings.bytes_per_s
     ridge = peak / read  # [FLOP/B]
     intensity = np.array([ridge / 1024, ridge, ridge * 16])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -18,22 +18,22 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from capacity.errors import SpecError, rephrase, unknown_name
+from capacity.inputs import LARGEST_COUNT
 
 Evidence = Literal["computed", "measured", "published", "calibrated", "assumed"]
-LARGEST_COUNT = 2**31
 _DOUBTS = {"assumed", "unverified"}  # lists of figures without a source
 
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
-"""A whole number of at least one. Above 2^31 a product of counts could leave 64 bits unnoticed."""
+"""A whole number from one to `LARGEST_COUNT`."""
 
 
 def _whole(value: Any) -> Any:
-    """A float without a fraction as the whole number it is, for sizes are often written 32e9."""
+    """A float without a fraction as an int: sizes are often written as 32e9."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=2**53, strict=True)]
-"""A size of at least one byte that a float still holds exactly; 32e9 is as good as 32_000_000_000."""
+"""A size of at least one byte that a float still holds exactly; 32e9 is read as 32_000_000_000."""
 
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -45,7 +45,7 @@ V = TypeVar("V")
 
 
 class FrozenMapping(Mapping[K, V], Generic[K, V]):
-    """A dictionary that can be hashed and not changed; keeps its order."""
+    """An ordered dictionary that is hashable and immutable."""
 
     __slots__ = ("_items",)
 
@@ -85,14 +85,16 @@ def _as_dict(value: Any) -> Any:
 
 
 class Spec(BaseModel):
-    """A frozen set of validated facts."""
+    """A frozen set of validated facts; error messages show ``obtained_by``: how to get one."""
+
+    obtained_by: ClassVar[str] = ""
 
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="never")
 
     @model_validator(mode="before")
     @classmethod
     def fields_are_known(cls, data: Any) -> Any:
-        """Name the nearest field of the same table, which the error of an extra field does not."""
+        """Refuse an unknown field with the nearest one of the same table."""
         for name in data if isinstance(data, Mapping) else ():
             if name not in cls.model_fields:
                 raise ValueError(unknown_name("field", str(name), cls.model_fields))
@@ -100,15 +102,20 @@ class Spec(BaseModel):
 
     @cached_property
     def hash_value(self) -> int:
-        """The hash, kept: specs are keys of caches and a model holds hundreds of values."""
+        """The hash, computed once: specs are keys of caches, and a model holds hundreds of values."""
         return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
 
     def __hash__(self) -> int:
         return self.hash_value
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What a notebook shows: the text of a spec that has one of its own, else its fields."""
+        own = type(self).__str__ is not BaseModel.__str__
+        printer.text(str(self) if own else repr(self))
+
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: str) -> Self:
-        """Validate outside data; an error names the place and the field.
+        """Validate external data; an error names the place and the field.
 
         Raises
         ------
@@ -123,8 +130,8 @@ class Spec(BaseModel):
     def replace(self, **changes: Any) -> Self:
         """A copy with dotted fields changed and everything validated again.
 
-        A replaced figure loses its source: it moves to ``assumed`` where the spec keeps such a list, and none
-        leaves that list or ``unverified``.
+        A replaced figure loses its source: it moves to ``assumed`` where the spec has such a list. No figure leaves
+        that list or ``unverified``.
 
         Examples
         --------
@@ -134,8 +141,8 @@ class Spec(BaseModel):
         for dotted, value in changes.items():
             if _DOUBTS.intersection(dotted.split(".")):
                 raise SpecError(
-                    f"{type(self).__name__}.replace: {dotted!r} says which figures rest on no source and cannot be "
-                    "replaced; give a figure its source in a file"
+                    f"{type(self).__name__}.replace: {dotted!r} lists figures without a source and cannot be replaced; "
+                    "give a figure its source in a file"
                 )
             _set(data, dotted.split("."), value, dotted, type(self).__name__)
         if "assumed" in type(self).model_fields:
@@ -144,9 +151,9 @@ class Spec(BaseModel):
 
 
 class Source(Spec):
-    """Who claims a figure: the dotted fields it covers (``*`` allowed) and a citation with a date.
+    """The source of figures: the dotted fields it covers (``*`` allowed) and a citation with a date.
 
-    ``published`` is what somebody printed; ``measured`` is a run of this package.
+    ``published`` is a printed figure; ``measured`` comes from a run of this package.
     """
 
     fields: tuple[str, ...]
@@ -156,7 +163,7 @@ class Source(Spec):
 
 
 class UserSpec(Spec):
-    """A spec that people construct by hand: a wrong field is one sentence there too, not a validation dump."""
+    """A spec that people construct by hand: an error is one sentence there too, not a validation dump."""
 
     def __init__(self, **data: Any) -> None:
         try:
@@ -166,7 +173,7 @@ class UserSpec(Spec):
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: str) -> Self:
-        """Validate outside data; an error names the place and the field."""
+        """Validate external data; an error names the place and the field."""
         if not isinstance(data, Mapping):
             raise SpecError(f"{where}: must be a table of fields, got {type(data).__name__}")
         try:
@@ -178,7 +185,7 @@ class UserSpec(Spec):
 def _set(data: Any, path: list[str], value: Any, dotted: str, kind: str) -> None:
     head, rest = path[0], path[1:]
     if not isinstance(data, dict):
-        raise SpecError(f"{kind}.replace: {dotted!r} goes inside a value that has no named fields")
+        raise SpecError(f"{kind}.replace: {dotted!r} reaches into a value that has no named fields")
     if not rest:
         data[head] = value
         return

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from capacity.specs.base import Count, Fraction, FrozenMapping, NonNegative, Positive, Source, Spec
+from capacity.specs.deployment import LaunchMode
 
 
 class Scope(Spec):
@@ -16,10 +17,11 @@ class Scope(Spec):
     constants are a guess. [sequence], [token]
     """
 
-    engine: str
-    phase: Literal["decode", "prefill"] = "decode"
+    model_kind: Literal["language", "world"]
+    engine: str | None = None
+    phase: Literal["decode", "prefill"] | None = None
     device_class: str | None = None
-    launch_mode: str | None = None
+    launch_mode: LaunchMode | None = None
     weights: str | None = None
     largest_batch: Count | None = None
     largest_context_tokens: Count | None = None
@@ -29,6 +31,13 @@ class Scope(Spec):
         if (self.largest_batch is None) != (self.largest_context_tokens is None):
             raise ValueError("give both largest_batch and largest_context_tokens, or neither")
         return self
+
+
+class TypicalShare(Spec):
+    """Shares of the datasheet bandwidth and matrix peak that stand in on parts whose ceilings were not measured. [1]"""
+
+    memory: Fraction
+    flop: Fraction
 
 
 class HoldOutError(Spec):
@@ -42,10 +51,11 @@ class HoldOutError(Spec):
 
 
 class Calibration(Spec):
-    """Constants of the law in ``estimators/latency.py`` and the band that goes with them.
+    """Constants of the law in ``formulas/latency.py`` and the band that goes with them.
 
-    Efficiencies are by operator, with ``default`` for the rest; times are in seconds. The estimate is
-    ``value``, the band ``value * band_low`` to ``value * band_high``.
+    Efficiencies are by operator, with ``default`` for the rest: shares of the datasheet and of ``read_bytes_per_s``
+    where it is given, or, with a ``typical_share``, of the measured ceilings of a part. Times are in seconds. The
+    estimate is ``value``, the band ``value * band_low`` to ``value * band_high``.
     """
 
     name: str
@@ -60,6 +70,7 @@ class Calibration(Spec):
     band_low: Annotated[float, Field(gt=0, le=1)]
     band_high: Annotated[float, Field(ge=1)]
     read_bytes_per_s: Positive | None = None
+    typical_share: TypicalShare | None = None
     points: tuple[str, ...]
     hold_out: HoldOutError | None = None
     sources: tuple[Source, ...] = ()

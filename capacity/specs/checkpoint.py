@@ -11,7 +11,7 @@ WeightPart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_h
 
 
 class StoredOverride(Spec):
-    """Layers ``first`` to before ``stop`` of one part that are stored in another format."""
+    """Layers of one part, from ``first`` up to but without ``stop``, that are stored in another format."""
 
     part: WeightPart
     first: CountOrZero

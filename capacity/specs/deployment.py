@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from capacity.specs.base import Count, Fraction, Spec, UserSpec
+from capacity.errors import unknown_name
+from capacity.specs.base import Count, Fraction, FrozenMapping, Spec, UserSpec
 from capacity.units import FormatName, number_format
 
 OverridePart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"]
 Degree = Annotated[int, Field(ge=1, le=65_536, strict=True)]
+LaunchMode = Literal["eager", "compiled", "graph", "tuned"]
+LAUNCH_MODES: tuple[LaunchMode, ...] = ("eager", "compiled", "graph", "tuned")
 AS_STORED = "as_stored"
+PHASES = ("encode", "prefill", "decode", "project", "denoise", "plan", "verify", "detokenise")
 _SLICE = re.compile(r"(\d{0,6}):(\d{0,6})")
 
 
@@ -42,6 +47,18 @@ def _as_overrides(value: Any) -> Any:
     return (value,) if isinstance(value, dict | Override) else value
 
 
+def _as_launch_modes(value: Any) -> Any:
+    """A launch mode as it is; a table of them by phase with the names checked."""
+    modes = value.values() if isinstance(value, Mapping) else () if value is None else (value,)
+    for mode in modes:
+        if mode not in LAUNCH_MODES:
+            raise ValueError(unknown_name("launch mode", str(mode), LAUNCH_MODES))
+    for phase in value if isinstance(value, Mapping) else ():
+        if phase not in (*PHASES, "default"):
+            raise ValueError(unknown_name("phase", str(phase), (*PHASES, "default")))
+    return value
+
+
 def _weights_format(name: str) -> str:
     return name if name == AS_STORED else number_format(name).name
 
@@ -51,7 +68,12 @@ class Deployment(UserSpec):
 
     ``weights`` applies to attention, mlp and experts; embedding, head, router, norms, biases and vision stay 16
     bit unless overridden. ``as_stored`` takes the formats of the checkpoint. ``activations`` is the compute format.
+    ``launch_mode`` is how kernels are launched: ``eager``, one by one by Python; ``compiled``, compiled kernels one by
+    one; ``graph``, a captured graph of a general compiler; ``tuned``, an engine written for this model family; or a
+    table of them by phase, with ``default`` for the rest.
     """
+
+    obtained_by: ClassVar[str] = "make one with Deployment(...)"
 
     weights: Annotated[str, AfterValidator(_weights_format)] = AS_STORED
     activations: FormatName = "bf16"
@@ -64,6 +86,7 @@ class Deployment(UserSpec):
     expert_parallel: Degree | None = None
     engine: str = "reference"
     engine_version: str | None = None
+    launch_mode: Annotated[LaunchMode | FrozenMapping[str, LaunchMode] | None, BeforeValidator(_as_launch_modes)] = None
     memory_fraction: Fraction = 0.9
     reserved_bytes: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
     block_tokens: Annotated[int, Field(ge=1, le=65_536, strict=True)] = 16
@@ -75,6 +98,12 @@ class Deployment(UserSpec):
     def devices(self) -> int:
         """Devices of one replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    def launch_mode_of(self, phase: str) -> LaunchMode | None:
+        """The launch mode of one phase."""
+        if isinstance(self.launch_mode, FrozenMapping):
+            return self.launch_mode.get(phase, self.launch_mode.get("default"))
+        return self.launch_mode
 
     @model_validator(mode="after")
     def experts_spread_over_the_devices_of_a_stage(self) -> Self:

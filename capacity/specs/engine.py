@@ -1,16 +1,22 @@
-"""How one serving engine, in a range of versions, allocates memory: named policies and constants, with sources."""
+"""How one serving engine allocates the memory of a device: names of policies, with sources."""
 
 from __future__ import annotations
 
-from capacity.specs.base import FrozenMapping, NonNegative, Source, Spec
+from capacity.specs.base import Source, Spec
+
+
+class Policies(Spec):
+    """Names of allocation policies; each is a function of ``capacity/engines``."""
+
+    budget: str
+    cache: str
+    activations: str
 
 
 class EngineSpec(Spec):
-    """Named allocation policies (the names of ``estimators/engine_memory.py``) and the constants they take."""
+    """One engine, as ``data/engines`` describes it."""
 
     name: str
-    first_version: str | None = None
-    before_version: str | None = None
-    policies: FrozenMapping[str, str] = FrozenMapping()
-    constants: FrozenMapping[str, NonNegative] = FrozenMapping()
-    sources: tuple[Source, ...] = ()
+    description: str
+    policies: Policies
+    sources: tuple[Source, ...]

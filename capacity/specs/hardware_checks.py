@@ -1,28 +1,54 @@
-"""What the figures of one part must satisfy among themselves; the constants are data, with sources."""
+"""Consistency checks between the figures of one part; the constants are data, with sources."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
+from capacity.files import package_data
+from capacity.specs.base import FrozenMapping
+from capacity.specs.hardware_tables import Allowance, Compute, Links, Measured, Memory, Rates
 from capacity.specs.provenance import named
 from capacity.units import GIB
 
-if TYPE_CHECKING:
-    from capacity.specs.hardware import HardwareSpec
-
-# Names that the `exceptions` table of a part may use; the value given there takes the place of the rule's.
+# Names that the `exceptions` table of a part may use; the value given there replaces that of the rule.
 ALLOWANCES = ("flop_per_clock_and_unit", "fp8_over_16_bit", "fp4_over_fp8", "int8_over_16_bit", "measured.*")
-_WAY_OUT = "if this part truly differs, say so with value and reason in [exceptions]"
+_WAY_OUT = "if this part truly differs, give value and reason in [exceptions]"
 _RATIO_TOLERANCE = 0.04  # datasheets round; 1299/667 is the worst honest row
 
 
-def contradictions(part: HardwareSpec) -> Iterator[str]:
-    """One sentence for each figure that cannot be right beside the others."""
+class Part(Protocol):
+    """What the checks see of a `HardwareSpec`."""
+
+    @property
+    def memory(self) -> Memory: ...
+    @property
+    def compute(self) -> Compute: ...
+    @property
+    def links(self) -> Links | None: ...
+    @property
+    def measured(self) -> Measured: ...
+    @property
+    def peak_flop_per_s(self) -> Rates: ...
+    @property
+    def peak_flop_per_s_narrow(self) -> Rates: ...
+    @property
+    def half_rate_fp32_accumulate(self) -> bool: ...
+    @property
+    def architecture(self) -> str | None: ...
+    @property
+    def compute_capability(self) -> str | None: ...
+    @property
+    def exceptions(self) -> FrozenMapping[str, Allowance]: ...
+    @property
+    def assumed(self) -> tuple[str, ...]: ...
+
+    def peak(self, number_format_name: str) -> float | None: ...
+
+
+def contradictions(part: Part) -> Iterator[str]:
+    """One sentence per figure that contradicts the others."""
     yield from _capacity_and_label(part)
     yield from _flop_per_clock(part)
     yield from _narrow_sums(part)
@@ -32,14 +58,14 @@ def contradictions(part: HardwareSpec) -> Iterator[str]:
     yield from _measured_below_peak(part)
 
 
-def _capacity_and_label(part: HardwareSpec) -> Iterator[str]:
+def _capacity_and_label(part: Part) -> Iterator[str]:
     memory = part.memory
     label = re.fullmatch(r"([0-9.]+) (GB|GiB)", memory.datasheet_label or "")
     if memory.datasheet_label and not label:
         yield f"memory.datasheet_label {memory.datasheet_label!r} must read like '80 GB'"
     if (memory.reserve_bytes or 0) >= (memory.capacity_bytes or 2**53):
         yield "memory.reserve_bytes must be below memory.capacity_bytes"
-    # A cache that held a whole model would leave a bound nothing to read.
+    # A cache as large as the memory would leave a bound without anything to read.
     for name in ("l2_bytes", "last_level_cache_bytes"):
         if (getattr(memory, name) or 0) >= (memory.capacity_bytes or 2**53):
             yield f"memory.{name} must be below memory.capacity_bytes"
@@ -50,7 +76,7 @@ def _capacity_and_label(part: HardwareSpec) -> Iterator[str]:
         yield (f"memory.capacity_bytes is {ratio:.3f} of the label {label[0]} read as GiB; drivers report 0.92 to 1.02")
 
 
-def _flop_per_clock(part: HardwareSpec) -> Iterator[str]:
+def _flop_per_clock(part: Part) -> Iterator[str]:
     path = "fp16" if "fp16" in part.peak_flop_per_s else "bf16"
     rate, units, clock = part.peak_flop_per_s.get(path), part.compute.units, part.compute.boost_hz
     expected = _expected_flop_per_clock(part)
@@ -67,16 +93,16 @@ def _flop_per_clock(part: HardwareSpec) -> Iterator[str]:
         )
 
 
-def _expected_flop_per_clock(part: HardwareSpec) -> float | None:
+def _expected_flop_per_clock(part: Part) -> float | None:
     if "flop_per_clock_and_unit" in part.exceptions:
         return part.exceptions["flop_per_clock_and_unit"].value
-    table = _facts("architectures.toml")
+    table = package_data.toml("data/architectures.toml")
     full = table["compute_capability"].get(part.compute_capability) or table["architecture"].get(part.architecture)
     return full / 2 if full and part.half_rate_fp32_accumulate else full
 
 
-def _narrow_sums(part: HardwareSpec) -> Iterator[str]:
-    """Where fp32 sums run at half rate, fp16 sums have twice that: a bound needs the faster of the two."""
+def _narrow_sums(part: Part) -> Iterator[str]:
+    """Where fp32 accumulation runs at half rate, fp16 accumulation runs at full rate, which a bound needs."""
     if not part.half_rate_fp32_accumulate:
         return
     wide, narrow = part.peak_flop_per_s, part.peak_flop_per_s_narrow
@@ -84,14 +110,14 @@ def _narrow_sums(part: HardwareSpec) -> Iterator[str]:
         if path not in wide or _assumed(part, f"peak_flop_per_s.{path}"):
             continue
         if path not in narrow:
-            yield f"half_rate_fp32_accumulate needs a row peak_flop_per_s_narrow.{path}, the rate of fp16 sums"
+            yield f"half_rate_fp32_accumulate needs peak_flop_per_s_narrow.{path}, the rate with fp16 accumulation"
         elif not _assumed(part, f"peak_flop_per_s_narrow.{path}"):
             ratio = narrow[path] / wide[path]
             if abs(ratio / 2 - 1) > _RATIO_TOLERANCE:
                 yield f"peak_flop_per_s_narrow.{path} is {ratio:.2f} times peak_flop_per_s.{path}, expected 2"
 
 
-def _ratios_of_peaks(part: HardwareSpec) -> Iterator[str]:
+def _ratios_of_peaks(part: Part) -> Iterator[str]:
     peaks = part.peak_flop_per_s
     sixteen = "bf16" if "bf16" in peaks else "fp16"
     fp4 = "nvfp4" if "nvfp4" in peaks else "mxfp4"
@@ -107,8 +133,8 @@ def _ratios_of_peaks(part: HardwareSpec) -> Iterator[str]:
             yield f"peak_flop_per_s.{fast} is {ratio:.2f} times {slow}, expected {expected:g}; {_WAY_OUT}"
 
 
-def _int8_over_16_bit(part: HardwareSpec) -> Iterator[str]:
-    """At most twice the 16-bit rate, four times where fp32 sums run at half rate; parts may well have less."""
+def _int8_over_16_bit(part: Part) -> Iterator[str]:
+    """At most twice the 16-bit rate, four times where fp32 accumulation runs at half rate; less is allowed."""
     peaks = part.peak_flop_per_s
     sixteen = "bf16" if "bf16" in peaks else "fp16"
     if "int8" not in peaks or sixteen not in peaks:
@@ -122,12 +148,12 @@ def _int8_over_16_bit(part: HardwareSpec) -> Iterator[str]:
         yield f"peak_flop_per_s.int8 is {ratio:.2f} times {sixteen}, more than {most:g} (a sparse rate?); {_WAY_OUT}"
 
 
-def _links(part: HardwareSpec) -> Iterator[str]:
+def _links(part: Part) -> Iterator[str]:
     links = part.links
     rate = links.bytes_per_s_per_direction if links else None
     if links is None or rate is None or _assumed(part, "links.bytes_per_s_per_direction"):
         return
-    allowed = _facts("links.toml").get(links.kind, {}).get("bytes_per_s_per_direction")
+    allowed = package_data.toml("data/links.toml").get(links.kind, {}).get("bytes_per_s_per_direction")
     if allowed and rate not in allowed:
         rates = " or ".join(f"{value:g}" for value in allowed)
         yield f"links.bytes_per_s_per_direction is {rate:g}; {links.kind} has {rates} in one direction"
@@ -136,7 +162,7 @@ def _links(part: HardwareSpec) -> Iterator[str]:
         yield f"links: {devices - 1} peers at {peer:g} B/s are not {rate:g} B/s per direction"
 
 
-def _measured_below_peak(part: HardwareSpec) -> Iterator[str]:
+def _measured_below_peak(part: Part) -> Iterator[str]:
     for name, value, ceiling in _measured_and_ceiling(part):
         allowed = part.exceptions[name].value if name in part.exceptions else 1.0
         if ceiling and value > ceiling * allowed:
@@ -144,7 +170,7 @@ def _measured_below_peak(part: HardwareSpec) -> Iterator[str]:
             yield f"{name} is {value / ceiling:.3f} times the peak it should stay below{more}; {_WAY_OUT}"
 
 
-def _measured_and_ceiling(part: HardwareSpec) -> Iterator[tuple[str, float, float | None]]:
+def _measured_and_ceiling(part: Part) -> Iterator[tuple[str, float, float | None]]:
     measured = part.measured
     for name in ("read_bytes_per_s", "read_bytes_per_s_typical", "copy_bytes_per_s", "gemv_bytes_per_s"):
         value = getattr(measured, name)
@@ -161,11 +187,6 @@ def _measured_and_ceiling(part: HardwareSpec) -> Iterator[tuple[str, float, floa
         )
 
 
-def _assumed(part: HardwareSpec, figure: str) -> bool:
+def _assumed(part: Part, figure: str) -> bool:
     """A what-if figure may break the rules of its family; it is shown as assumed."""
     return named(figure, part.assumed)
-
-
-@cache
-def _facts(name: str) -> dict[str, Any]:
-    return tomllib.loads(files("capacity").joinpath("data", name).read_text(encoding="utf-8"))

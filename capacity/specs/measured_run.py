@@ -1,6 +1,6 @@
 """One run of the reference decoder or of a micro-benchmark, with all its conditions.
 
-What follows from the samples (minimum, median, spread, acceptance) is computed on load and never stored.
+Statistics of the samples (minimum, median, spread, acceptance) are computed on load and never stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from capacity.specs.base import Count, CountOrZero, FrozenMapping, NonNegative, Positive, Spec
 
-LARGEST_SPREAD = 1.25
+MAX_SPREAD = 1.25
 Kind = Literal["ceiling", "decode", "prefill", "memory"]
 Bytes = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 Seconds = Annotated[tuple[Positive, ...], Field(max_length=200)]
@@ -41,7 +41,7 @@ class Machine(Spec):
 
 
 class Software(Spec):
-    """Versions, and what did the work; ``launch`` holds the choices the kernels were compiled or launched with."""
+    """Versions and backends; ``launch`` holds the choices that kernels were compiled or launched with."""
 
     python: str
     numpy: str
@@ -59,7 +59,7 @@ class Software(Spec):
 
 
 class RunWorkload(Spec):
-    """What ran: sizes of the decoder by name, formats, batch and context. Data are random."""
+    """The workload of a run: sizes of the decoder by name, formats, batch and context. Data are random."""
 
     model: str
     shape: FrozenMapping[str, int | float | str] = FrozenMapping()
@@ -73,7 +73,7 @@ class RunWorkload(Spec):
 
 
 class Counts(Spec):
-    """What one step moves and computes by the decoder's own count. [B], [FLOP]"""
+    """Bytes and FLOP of one step, as the decoder counts them. [B], [FLOP]"""
 
     weight_bytes: Bytes
     kv_read_bytes: Bytes
@@ -99,7 +99,7 @@ class Held(Spec):
 
 
 class Quality(Spec):
-    """How far the result was from the float64 oracle before the clock ran."""
+    """Error of the result against the float64 oracle, checked before timing."""
 
     relative_error: NonNegative
     argmax_match: bool
@@ -147,7 +147,7 @@ class MeasuredRun(Spec):
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens that a decode run gives at its median step; 0 for other kinds. [1/s]"""
+        """Tokens per second of a decode run at its median step; 0 for other kinds. [token/s]"""
         return self.workload.batch / self.median_s if self.kind == "decode" and self.workload else 0.0
 
     @property
@@ -176,8 +176,8 @@ class MeasuredRun(Spec):
         """Why this run may not be compared with an estimate; None when it may."""
         if self.disagreement:
             return self.disagreement
-        if self.spread > LARGEST_SPREAD:
-            return f"median / minimum {self.spread:.3f} is above {LARGEST_SPREAD}: the machine was not quiet"
+        if self.spread > MAX_SPREAD:
+            return f"median / minimum {self.spread:.3f} is above {MAX_SPREAD}: the machine was not quiet"
         return None
 
     @property

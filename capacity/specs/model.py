@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,7 +19,7 @@ TensorPart = Literal["embedding", "lm_head", "norm", "attention", "mlp", "vision
 class Tensor(Spec):
     """One tensor outside the pattern of mixers and feed-forwards.
 
-    ``read`` says how much of it one forward pass reads: all of it, the row of each token, or nothing.
+    ``read`` is how much of it one forward pass reads: all of it, the row of each token, or nothing.
     A ``tied`` tensor takes no memory of its own: it is the embedding, read again.
     """
 
@@ -37,7 +38,7 @@ class Norms(Spec):
     bias: bool = False
 
     def parameters(self, width: int) -> int:
-        """Parameters of all of them."""
+        """Parameters of all norms of the layer."""
         return 0 if self.kind == "none" else self.count * width * (2 if self.bias else 1)
 
 
@@ -46,7 +47,7 @@ class Attention(Spec):
 
     ``sliding`` keys are the last ``window`` tokens, ``chunked`` keys those of the current chunk of ``window``
     tokens, ``cross`` keys a fixed ``source_tokens`` of another stage. A layer without ``keeps_cache`` reads the
-    cache of another layer, or has keys that live no longer than one pass.
+    cache of another layer, or has keys that last for one pass only.
     """
 
     kind: Literal["attention"] = "attention"
@@ -70,7 +71,7 @@ class Attention(Spec):
 
     @property
     def value_head_size(self) -> int:
-        """Width of one value head; the key width unless said."""
+        """Width of one value head; the key width unless ``value_size`` is given."""
         return self.value_size or self.head_size
 
     @model_validator(mode="after")
@@ -91,7 +92,7 @@ class Attention(Spec):
 
 
 class Indexer(Spec):
-    """The key selector of a sparse latent attention: it keeps one small key a token of its own."""
+    """The key selector of a sparse latent attention: it keeps one small key per token."""
 
     heads: Count
     head_size: Count
@@ -99,7 +100,7 @@ class Indexer(Spec):
 
 
 class LatentAttention(Spec):
-    """Multi-head latent attention: one compressed latent and one rotary key a token, whatever the head count."""
+    """Multi-head latent attention: one compressed latent and one rotary key per token, whatever the head count."""
 
     kind: Literal["latent"] = "latent"
     query_heads: Count
@@ -118,7 +119,7 @@ class LatentAttention(Spec):
 
 
 class Matrix(Spec):
-    """A named weight of a state mixer: ``rows`` outputs from ``columns`` inputs; how tensor parallelism cuts it."""
+    """A named weight of a state mixer: ``rows`` outputs from ``columns`` inputs; how tensor parallelism shards it."""
 
     name: str
     rows: Count
@@ -138,7 +139,7 @@ class StateMixer(Spec):
     """A mixer with constant memory: state space, delta rule, gated recurrence, short convolution.
 
     ``heads`` is what tensor parallelism divides. ``vector_parameters`` are small tensors that stay 16 bit.
-    ``update_flop`` is the arithmetic of one token on the state itself, beside the matrices.
+    ``update_flop`` is the arithmetic per token on the state itself, without the matrices.
     """
 
     kind: Literal["state"] = "state"
@@ -181,7 +182,7 @@ class Experts(Spec):
     @model_validator(mode="after")
     def chosen_experts_exist(self) -> Self:
         if self.experts_per_token > self.experts:
-            raise ValueError(f"{self.experts_per_token} experts a token of only {self.experts}")
+            raise ValueError(f"{self.experts_per_token} experts per token, but only {self.experts} experts")
         return self
 
 
@@ -196,7 +197,7 @@ FeedForward = Annotated[Dense | Experts | NoFeedForward, Field(discriminator="ki
 
 
 class LayerGroup(Spec):
-    """Layers that are alike."""
+    """Layers with the same mixer, feed-forward and norms."""
 
     indices: Annotated[tuple[CountOrZero, ...], Field(min_length=1, max_length=10_000)]
     mixer: Mixer
@@ -206,7 +207,7 @@ class LayerGroup(Spec):
 
 
 class Stage(Spec):
-    """A run of layers of one width; what an encoder stage holds belongs to the part ``vision``."""
+    """A run of layers of one width; the tensors of an encoder stage belong to the part ``vision``."""
 
     name: str
     role: Role
@@ -215,7 +216,13 @@ class Stage(Spec):
     before: tuple[Tensor, ...] = ()
     after: tuple[Tensor, ...] = ()
 
-    @property
+    def __str__(self) -> str:
+        """Name, layers, width and the kinds of its layers."""
+        groups = [f"{group.mixer.kind} and {group.feed_forward.kind}" for group in self.layers]
+        kinds = f" ({', '.join(dict.fromkeys(groups))})" if groups else ""
+        return f"{self.name}: {self.layer_count:,} layers of width {self.hidden_size:,}{kinds}"
+
+    @cached_property
     def layer_count(self) -> int:
         """Layers of all groups."""
         return sum(len(group.indices) for group in self.layers)
@@ -231,6 +238,8 @@ class Stage(Spec):
 class ModelSpec(Spec):
     """A network as sizing sees it. ``notes`` are what the importer ignored or assumed."""
 
+    obtained_by: ClassVar[str] = "load it with load_model"
+
     name: str
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     vocabulary: CountOrZero = 0
@@ -240,13 +249,22 @@ class ModelSpec(Spec):
     notes: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
-    @property
+    def __str__(self) -> str:
+        """Name, vocabulary, positions and formats, then one line per stage."""
+        facts = [f"vocabulary {self.vocabulary:,}"] if self.vocabulary else []
+        facts += [f"{self.positions:,} positions"] if self.positions else []
+        if self.checkpoint is not None:
+            formats = dict.fromkeys((self.checkpoint.default, *self.checkpoint.parts.values()))
+            facts.append(f"stored in {', '.join(formats)}")
+        return "\n".join((", ".join((self.name, *facts)), *(f"  {stage}" for stage in self.stages)))
+
+    @cached_property
     def decoder(self) -> Stage:
         """The stage that makes tokens one at a time: the first decoder stage."""
         for stage in self.stages:
             if stage.role == "decoder":
                 return stage
-        raise SpecError(f"{self.name} has no decoder stage: it makes no tokens one at a time")
+        raise SpecError(f"{self.name} has no decoder stage: it does not make tokens one at a time")
 
     @model_validator(mode="after")
     def stages_have_their_own_names(self) -> Self:

@@ -1,4 +1,4 @@
-"""What an hour of one device was offered for: volatile, so dated, sourced, and apart from the facts of a part."""
+"""Prices of one device per hour: volatile, so they are dated, sourced and kept apart from the facts of a part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Printed = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # not strict: a ce
 
 
 class Price(Spec):
-    """One offer, or a seller's range, for an hour of one device; ``date`` as exactly as it is known."""
+    """One offer, or a seller's range, per device and hour; ``date`` is as exact as it is known."""
 
     part: str
     seller: str = ""
@@ -24,7 +24,7 @@ class Price(Spec):
 
     @model_validator(mode="after")
     def low_is_not_above_high(self) -> Self:
-        """A range runs upwards."""
+        """The low end of a range is not above its high end."""
         if self.usd_per_hour_low > self.usd_per_hour_high:
             raise ValueError(f"usd_per_hour_low {self.usd_per_hour_low:g} is above high {self.usd_per_hour_high:g}")
         return self

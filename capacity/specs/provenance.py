@@ -1,4 +1,4 @@
-"""Which figures of a spec are named by which list of patterns: sources, unverified, assumed."""
+"""The figures of a spec, and the patterns that name them: sources, unverified, assumed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from capacity.specs.base import Source
 
 
 def figures(value: Any, path: str = "") -> Iterator[str]:
-    """Dotted names of every number in nested tables; switches are not numbers.
+    """Dotted names of every number in nested tables; booleans are not numbers.
 
     >>> list(figures({"memory": {"bytes_per_s": 3e12, "unified": False, "kind": "HBM3"}}))
     ['memory.bytes_per_s']
@@ -26,7 +26,7 @@ def figures(value: Any, path: str = "") -> Iterator[str]:
 
 
 def named(figure: str, patterns: Iterable[str]) -> bool:
-    """Whether a figure, or the table it stands in, is named by one of the patterns.
+    """Whether a figure, or the table that contains it, matches one of the patterns.
 
     >>> named("peak_flop_per_s.bf16", ["memory.*", "peak_flop_per_s.*"]), named("power.tdp_w", ["power"])
     (True, True)
@@ -35,17 +35,17 @@ def named(figure: str, patterns: Iterable[str]) -> bool:
 
 
 def cited(sources: Iterable[Source]) -> tuple[str, ...]:
-    """All patterns that sources cover."""
+    """All patterns of the sources."""
     return tuple(pattern for source in sources for pattern in source.fields)
 
 
 def require_sources(stated: Iterable[str], patterns: Iterable[str]) -> None:
-    """Refuse figures that nothing vouches for.
+    """Refuse figures without a source.
 
     Raises
     ------
     ValueError
-        Naming the bare figures and what to do.
+        Naming the figures without a source and what to do.
     """
     known = tuple(patterns)
     bare = [figure for figure in stated if not named(figure, known)]

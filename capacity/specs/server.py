@@ -1,15 +1,14 @@
-"""What one machine or rack unit holds: devices, links between and out of it, host memory, wall power, space."""
+"""One machine or rack unit: devices, links between and out of it, host memory, wall power, space."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from capacity.specs.base import Count, Evidence, Positive, Source, Spec
-from capacity.specs.hardware import Bytes
+from capacity.specs.base import Bytes, Count, Evidence, Positive, Source, Spec
 from capacity.specs.provenance import cited, figures, named, require_sources
 
 
@@ -21,7 +20,7 @@ class Network(Spec):
 
     @model_validator(mode="after")
     def bits_are_not_bytes(self) -> Self:
-        """A kind that says "400 Gb/s" carries at most 50e9 bytes per second on one port."""
+        """A port of "400 Gb/s" carries at most 50e9 bytes per second."""
         port = re.search(r"([0-9.]+) Gb/s", self.kind)
         if port and self.bytes_per_s_per_device and self.bytes_per_s_per_device > float(port[1]) * 1e9 / 8 * 1.001:
             raise ValueError(
@@ -32,7 +31,7 @@ class Network(Spec):
 
 
 class AllReduce(Spec):
-    """Bus bandwidth of a large all-reduce among so many devices of this server."""
+    """Bus bandwidth of a large all-reduce among ``devices`` devices of this server."""
 
     devices: Count
     bytes_per_s: Positive
@@ -41,9 +40,11 @@ class AllReduce(Spec):
 class ServerSpec(Spec):
     """One unit that is bought: ``devices`` parts called ``device``.
 
-    ``scale_up_devices`` are joined by the fast link; it may reach beyond one server (a rack), or join only pairs.
-    ``idle_w`` and ``full_w`` are wall power of the whole unit. None means that no source was at hand.
+    ``scale_up_devices`` share the fast link, which may span several servers (a rack) or only pairs of devices.
+    ``idle_w`` and ``full_w`` are wall power of the whole unit. None means that no source is known.
     """
+
+    obtained_by: ClassVar[str] = "load it with load_server"
 
     name: str
     id: str = ""
@@ -61,6 +62,15 @@ class ServerSpec(Spec):
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Name, devices, scale-up domain, power and space, in two lines."""
+        facts = [f"{self.devices:,} x {self.device}"]
+        facts += [f"scale-up domain of {self.scale_up_devices:,}"] if self.scale_up_devices else []
+        facts += [f"{self.full_w:,.0f} W"] if self.full_w else []
+        facts += [f"{self.rack_units:g} rack units"] if self.rack_units else []
+        name = f"{self.name} ({self.id})" if self.id else self.name
+        return f"{name}\n  {', '.join(facts)}"
+
     def figures(self) -> Iterator[str]:
         """Dotted names of every number this spec states."""
         return figures(self.model_dump(exclude={"sources"}, exclude_none=True))
@@ -71,7 +81,7 @@ class ServerSpec(Spec):
 
     @model_validator(mode="after")
     def figures_have_a_source_and_agree(self) -> Self:
-        """Each figure says where it comes from; idle power is below full power; all-reduces stay inside."""
+        """Each figure has a source; idle power is below full power; no all-reduce has more devices than there are."""
         require_sources(self.figures(), (*cited(self.sources), *self.unverified, *self.assumed))
         if self.idle_w and self.full_w and self.idle_w >= self.full_w:
             raise ValueError(f"idle_w ({self.idle_w:g}) must be below full_w ({self.full_w:g})")

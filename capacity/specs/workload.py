@@ -1,8 +1,8 @@
-"""What is asked of a deployment: tokens a request, concurrency, arrival rate and objectives."""
+"""The load on a deployment: tokens per request, concurrency, arrival rate and objectives."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -11,6 +11,8 @@ from capacity.specs.base import Count, Positive, UserSpec
 
 class Workload(UserSpec):
     """Requests of one kind. Memory is judged at prompt + output, TPOT at prompt + output / 2."""
+
+    obtained_by: ClassVar[str] = "make one with Workload(...)"
 
     prompt_tokens: Count = 2048
     output_tokens: Count = 256
@@ -22,7 +24,7 @@ class Workload(UserSpec):
 
     @property
     def memory_tokens(self) -> int:
-        """Context at which memory is judged: the longest a request becomes. [token]"""
+        """Context at which memory is judged: the final length of a request. [token]"""
         return self.prompt_tokens + self.output_tokens
 
     @property

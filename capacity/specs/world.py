@@ -1,12 +1,14 @@
-"""A world model or robot policy: which stages of a network encode, remember and act, and how many tokens pass."""
+"""A world model or robot policy: which stages of a network encode, remember and act, and on how many tokens."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from capacity.specs.base import LARGEST_COUNT, Bytes, Count, CountOrZero, FrozenMapping, NonNegative, Source, Spec
+from capacity.inputs import LARGEST_COUNT
+from capacity.specs.base import Bytes, Count, CountOrZero, FrozenMapping, NonNegative, Source, Spec
 from capacity.specs.model import ModelSpec, Stage
 from capacity.units import FormatName
 
@@ -17,9 +19,9 @@ class TokenRule(Spec):
     """How the frames of a view become tokens: patches, extra tokens inside the encoder, then merging or pooling.
 
     ``temporal_patch`` frames become one layer of patches, ``frames_together`` such layers go through the encoder as
-    one sequence, and ``first_frame_alone`` says that a causal video tokenizer keeps the first frame for itself.
-    ``merge`` joins merge x merge patches into one token; ``pooled_tokens`` is what a resampler leaves of each
-    sequence, whatever its size.
+    one sequence, and with ``first_frame_alone`` a causal video tokenizer encodes the first frame on its own.
+    ``merge`` joins merge x merge patches into one token; ``pooled_tokens`` is the output length of a
+    resampler, whatever its input.
     """
 
     height_px: Count
@@ -32,34 +34,34 @@ class TokenRule(Spec):
     extra_tokens: CountOrZero = 0
     pooled_tokens: Count | None = None
 
-    @property
+    @cached_property
     def grid(self) -> tuple[int, int]:
         """Whole patches down and across one image."""
         return self.height_px // self.patch_px, self.width_px // self.patch_px
 
-    @property
+    @cached_property
     def patches(self) -> int:
         """Patches of one sequence. [token]"""
         rows, columns = self.grid
         return rows * columns * self.frames_together
 
-    @property
+    @cached_property
     def encoder_tokens(self) -> int:
         """Tokens of one sequence inside the encoder. [token]"""
         return self.patches + self.extra_tokens
 
-    @property
+    @cached_property
     def merged_tokens(self) -> int:
         """Tokens of one sequence after merging neighbours. [token]"""
         return self.patches // self.merge**2
 
-    @property
+    @cached_property
     def tokens_per_image(self) -> int:
         """Tokens that one sequence gives to the core; a sequence is one image unless frames go together. [token]"""
         return self.pooled_tokens or self.merged_tokens
 
     def sequences(self, frames: int) -> int:
-        """Sequences that ``frames`` frames of one view make; the last may be part empty. [sequence]"""
+        """Sequences of ``frames`` frames of one view; the last may be partly empty. [sequence]"""
         if self.first_frame_alone:
             layers = 1 + -(-(frames - 1) // self.temporal_patch)
         else:
@@ -88,9 +90,9 @@ class TokenRule(Spec):
 class Encoder(Spec):
     """A stage that runs on every image. ``feeds_core`` is false for one fused into another's tokens.
 
-    Tensors outside its layers meet every patch when they stand before them and every merged token when after;
-    ``positions`` says otherwise by name, as a convolution does. ``image_flop`` is the tabulated arithmetic of one
-    image, for a network whose layers are not listed. [FLOP]
+    Tensors before its layers are applied to every patch, tensors after them to every merged token; ``positions``
+    gives another count by tensor name, as for a convolution. ``image_flop`` is a tabulated constant, FLOP per image,
+    for a network whose layers are not listed. [FLOP]
     """
 
     stage: str
@@ -101,11 +103,11 @@ class Encoder(Spec):
 
 
 class Head(Spec):
-    """How actions (or frames) come out.
+    """How actions (or frames) are produced.
 
-    ``autoregressive`` makes ``tokens_per_action`` tokens for each action, one pass each. ``parallel`` adds a slot
-    for each to the prompt. ``flow``, ``diffusion`` and ``maskgit`` run ``steps`` passes of ``stage`` over a chunk
-    and ``extra_tokens``; ``memory`` says whether they read the core's cache, cross-attend to its tokens, or
+    ``autoregressive`` makes ``tokens_per_action`` tokens per action, one per pass. ``parallel`` adds a slot for each
+    token to the prompt. ``flow``, ``diffusion`` and ``maskgit`` run ``steps`` passes of ``stage`` over a chunk
+    and ``extra_tokens``; ``memory`` is whether they read the cache of the core, cross-attend to its tokens, or
     neither. A ``planner`` scores ``samples`` sequences of ``horizon`` steps in each of ``steps`` iterations.
     """
 
@@ -136,7 +138,7 @@ class Head(Spec):
 
 
 class Resident(Spec):
-    """A part that lies in memory beside the network (tokenizer, text encoder, guardrail) and may be offloaded."""
+    """A part held in memory along with the network (tokenizer, text encoder, guardrail); it may be offloaded."""
 
     name: str
     held_bytes: Bytes
@@ -145,8 +147,10 @@ class Resident(Spec):
 
 class WorldModelSpec(Spec):
     """Stages of ``model`` by role. ``views`` images of ``frames`` frames each enter a decision with
-    ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers; ``detokenizer`` makes pixels of
-    what comes out. ``offloaded`` names stages, or tensors as ``stage.tensor``, that lie in host memory."""
+    ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers; ``detokenizer`` turns
+    tokens into pixels. ``offloaded`` names stages, or tensors as ``stage.tensor``, that lie in host memory."""
+
+    obtained_by: ClassVar[str] = "load it with load_world_model"
 
     name: str
     model: ModelSpec
@@ -166,15 +170,34 @@ class WorldModelSpec(Spec):
     notes: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Name and head, what enters a decision, then one line per stage."""
+        head = self.head
+        steps = f", {head.steps:,} steps" if head.steps > 1 else ""
+        frames = f" of {self.frames:,} frames" if self.frames > 1 else ""
+        counts = {"image": self.image_tokens, "text": self.text_tokens, "state": self.state_tokens}
+        tokens = "".join(f", {count:,} {kind} tokens" for kind, count in counts.items() if count)
+        return "\n".join(
+            (
+                f"{self.name}, {head.kind} head{steps}, {head.chunk_actions:,} actions per decision",
+                f"  input: views {self.views:,}{frames}{tokens}",
+                *str(self.model).splitlines()[1:],
+            )
+        )
+
+    @cached_property
+    def _stages(self) -> dict[str, Stage]:
+        return {stage.name: stage for stage in self.model.stages}
+
     def stage(self, name: str) -> Stage:
         """The stage called ``name``."""
-        return next(stage for stage in self.model.stages if stage.name == name)
+        return self._stages[name]
 
     def on_device(self, stage: str, tensor: str) -> bool:
         """Whether a tensor of a stage lies in device memory between phases."""
         return stage not in self.offloaded and f"{stage}.{tensor}" not in self.offloaded
 
-    @property
+    @cached_property
     def image_tokens(self) -> int:
         """Tokens that all images of a decision give to the core. [token]"""
         return self.views * sum(
@@ -183,12 +206,12 @@ class WorldModelSpec(Spec):
             if encoder.feeds_core
         )
 
-    @property
+    @cached_property
     def prompt_tokens(self) -> int:
-        """Tokens that enter the core before anything comes out. [token]"""
+        """Tokens that enter the core before the first output. [token]"""
         return self.image_tokens + self.text_tokens + self.state_tokens
 
-    @property
+    @cached_property
     def answer_tokens(self) -> int:
         """Tokens that one decision makes, rounded up; 0 where the head makes none. [token]"""
         if self.head.kind not in ("autoregressive", "parallel"):

@@ -1,37 +1,41 @@
-"""Interactive world models: frames a second of each session, sessions a card with growing caches, frame budget."""
+"""Interactive world models: frame rate of each session, sessions per device with growing caches, frame budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from capacity.demand import memory
-from capacity.demand.phases import phases
+import numpy as np
+
+from capacity.arrays import ArrayLike, FloatArray
+from capacity.demand.passes import local_sequences
+from capacity.demand.phases import Phase
+from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
-from capacity.estimate.world import (
-    activation_bytes,
-    cache_bytes,
-    check_case,
-    decide,
-    held_bytes,
-    usable_bytes,
-)
-from capacity.formulas import control_cycle as cycle
-from capacity.formulas import sharing as clients
-from capacity.results import Decision, Result
-from capacity.specs.base import LARGEST_COUNT
+from capacity.estimate import memory
+from capacity.estimate.case import Case, check_specs, prepare
+from capacity.estimate.decision import decide, decision_figures
+from capacity.formulas import sharing
+from capacity.inputs import LARGEST_COUNT, check_kind, one_count, one_time
+from capacity.results import OUTSIDE_DECISION, OUTSIDE_MEMORY, Decision, Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
-from capacity.units import format_bytes, format_seconds
+from capacity.studies.control_case import whole_bytes, with_launch_mode
+from capacity.studies.robots import leading
 
 PER_FRAME = ("decode", "denoise", "plan", "detokenise")
-LARGEST_BATCH = 256
+MAX_BATCH = 256  # sessions that a batch is tried for
+NOT_MODELLED = (
+    *OUTSIDE_MEMORY,
+    *OUTSIDE_DECISION,
+    "rendering, video encoding and the network between user and device",
+    "queueing of frames (sessions of a batch start and end together)",
+)
 
 
 @dataclass(frozen=True, repr=False)
 class FramePlan(Result):
-    """The answer of `frames`. The prompt is encoded once a session and is not in the frame time. [s], [1/s], [B]
+    """The answer of `frames`. The prompt is encoded once per session and is not in the frame time. [s], [1/s], [B]
 
     ``seconds_until_full`` is counted from the start of all ``sessions``; None where they never fill the memory.
     """
@@ -53,29 +57,13 @@ class FramePlan(Result):
     seconds_until_full: float | None
     decision: Decision
     notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = NOT_MODELLED
 
     @property
     def sessions_at_most(self) -> int:
         """Sessions that fit in memory and keep the frame rate. [session]"""
         return min(self.sessions_in_time, self.sessions_in_memory)
-
-    def table(self) -> list[tuple[str, str]]:
-        budget = f"{format_seconds(self.budget_s)} ({1 / self.budget_s:g} frames a second)"
-        grows = "never" if self.seconds_until_full is None else f"after {format_seconds(self.seconds_until_full)}"
-        return [
-            ("model", self.model),
-            ("part", self.part),
-            ("verdict", f"frame budget {'met' if self.met else 'missed'} with {self.sessions} sessions"),
-            ("frame", f"{format_seconds(self.frame_s)} (bound {format_seconds(self.frame_bound_s)})"),
-            ("budget", budget),
-            ("frame rate", f"{self.frames_per_s:,.2f} frames a second of each session"),
-            ("start of a session", format_seconds(self.start_s)),
-            ("sessions in time", f"{self.sessions_in_time:,}"),
-            ("sessions in memory", f"{self.sessions_in_memory:,} of {format_bytes(self.session_bytes)} each"),
-            ("cache growth", f"{format_bytes(self.growth_bytes_per_s)} a second of each session; full {grows}"),
-            *self.decision.table(),
-            *[("note", note) for note in self.notes],
-        ]
 
 
 def frames(
@@ -84,18 +72,22 @@ def frames(
     deploy: Deployment | None = None,
     *,
     frames_per_s: float,
-    sessions: int,
-    elapsed_s: float,
-    window_tokens: int | None,
-    launch_mode: str | None,
-    taken_bytes: int = 0,
+    sessions: int = 1,
+    elapsed_s: float = 0.0,
+    window_tokens: int | None = None,
+    bound_only: bool = False,
+    taken_bytes: float = 0,
 ) -> FramePlan:
-    """Judge a frame rate for ``sessions`` that run together, and count how many a card can hold.
+    """Judge a frame rate for ``sessions`` that run together, and count how many a device can hold.
 
     Parameters
     ----------
-    world, hardware, deploy : WorldModelSpec, HardwareSpec, Deployment
-        Model, part and number formats; one answer of the model is one frame.
+    world : WorldModelSpec
+        The model; one answer of it is one frame.
+    hardware : HardwareSpec
+        The part.
+    deploy : Deployment or None
+        Number formats, parallelism and launch mode; a captured graph by default, listed as an assumption.
     frames_per_s : float
         Wanted of each session. [1/s]
     sessions : int
@@ -105,35 +97,49 @@ def frames(
         at least one. [s]
     window_tokens : int or None
         Longest context kept, prompt included; at least one frame. None keeps all. [token]
-    launch_mode : str or None
-        ``eager``, ``compiled``, ``graph``, ``tuned``; None judges the bound.
-    taken_bytes : int
+    bound_only : bool
+        Judge the bound alone, whatever the launch mode.
+    taken_bytes : float
         Device memory that other programs hold. [B]
+
+    Returns
+    -------
+    FramePlan
+        The verdict, frame time and rate, sessions in time and in memory, and when growing caches fill it. [s], [B]
 
     Raises
     ------
     CapacityError
         If the model makes no frame, a number is not positive, or the window is shorter than a frame.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> world, part = cap.load_world_model("mineworld-300m"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    >>> cap.frames(world, part, frames_per_s=4, window_tokens=5_552).cache_tokens
+    5552
     """
     chosen = Deployment() if deploy is None else deploy
-    check_case(world, hardware, chosen, launch_mode)
-    asked = _Sessions(world, hardware, chosen, launch_mode, usable_bytes(hardware, chosen, taken_bytes))
-    budget_s = 1.0 / cycle.one_time("frames_per_s", frames_per_s)
-    sessions = cycle.one_count("sessions", sessions)
-    age_s = max(cycle.one_time("elapsed_s", elapsed_s, zero=True), budget_s)
+    check_kind("world", world, WorldModelSpec)
+    check_specs(world, hardware, chosen)
+    chosen, assumed = with_launch_mode(chosen, bound_only=bound_only)
+    asked = _Sessions(prepare(world, hardware, chosen), world, whole_bytes(taken_bytes))
+    budget_s = 1.0 / one_time("frames_per_s", frames_per_s)
+    count = one_count("sessions", sessions)
+    age_s = max(one_time("elapsed_s", elapsed_s, zero=True), budget_s)
     tokens = _cached_tokens(world, age_s, frames_per_s, window_tokens)
-    decision = asked.decision(sessions, tokens)
+    decision = decide(asked.case, asked.phases(count, tokens))
     frame_s, bound_s, start_s = _frame_s(world, decision)
     fitting = asked.in_memory(tokens)
     growth = frames_per_s * _frame_tokens(world) * asked.token_bytes
     return FramePlan(
         model=world.name,
         part=hardware.name,
-        sessions=sessions,
+        sessions=count,
         frame_s=frame_s,
         frame_bound_s=bound_s,
         budget_s=budget_s,
-        met=frame_s <= budget_s and sessions <= fitting,
+        met=frame_s <= budget_s and count <= fitting,
         frames_per_s=1.0 / frame_s,
         start_s=start_s,
         sessions_in_time=asked.in_time(budget_s, tokens),
@@ -141,89 +147,85 @@ def frames(
         cache_tokens=tokens,
         session_bytes=asked.session_bytes(tokens),
         growth_bytes_per_s=growth,
-        seconds_until_full=asked.seconds_until_full(sessions, window_tokens, growth),
+        seconds_until_full=asked.seconds_until_full(count, window_tokens, growth),
         decision=decision,
         notes=world.notes,
+        assumed=tuple(assumed),
     )
 
 
 def _cached_tokens(world: WorldModelSpec, age_s: float, frames_per_s: float, window_tokens: int | None) -> int:
     """Tokens in the cache of a session of some age, the frame that it then finishes included. [token]"""
     frame, start = _frame_tokens(world), world.prompt_tokens
-    if window_tokens is not None and cycle.one_count("window_tokens", window_tokens) < frame:
+    if window_tokens is not None and one_count("window_tokens", window_tokens) < frame:
         raise CapacityError(f"window_tokens must hold one frame of {world.name}, {frame} tokens, got {window_tokens}")
     rate = frames_per_s * frame
-    tokens = clients.cache_tokens(age_s, start_tokens=start, tokens_per_s=rate, window_tokens=window_tokens)
+    tokens = sharing.cache_tokens(age_s, start_tokens=start, tokens_per_s=rate, window_tokens=window_tokens)
     if tokens > LARGEST_COUNT:
         raise CapacityError(f"elapsed_s: after {age_s:g} s a session has more than 2^31 tokens; give a window_tokens")
     return int(tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Sessions:
-    """What the time and the memory of sessions depend on."""
+    """What the time and the memory of sessions depend on. [B]"""
 
+    case: Case
     world: WorldModelSpec
-    hardware: HardwareSpec
-    deploy: Deployment
-    launch_mode: str | None
-    usable_bytes: int
+    taken_bytes: int
 
-    def decision(self, sessions: int, cached_tokens: int) -> Decision:
-        """The phases of one batch whose frames end with ``cached_tokens`` in each cache."""
+    def phases(self, sessions: ArrayLike, cached_tokens: int) -> tuple[Phase, ...]:
+        """The phases of batches whose frames end with ``cached_tokens`` in each cache."""
         start = max(0, cached_tokens - self.world.answer_tokens)
-        found = phases(self.world, self.deploy, batch=sessions, context_tokens=start)
-        return decide(found, self.hardware, self.deploy, launch_mode=self.launch_mode)
+        return decision_phases(self.world, self.case.deploy, batch=sessions, context_tokens=start)
 
     def in_time(self, budget_s: float, cached_tokens: int) -> int:
-        """Most sessions whose frames of one batch stay within the budget, for time grows with batch."""
-
-        def meets(sessions: int) -> bool:
-            return _frame_s(self.world, self.decision(sessions, cached_tokens))[0] <= budget_s
-
-        return _most(meets, LARGEST_BATCH)
+        """Largest number of sessions whose frames of one batch stay within the budget."""
+        figures = decision_figures(self.case, self.phases(np.arange(1, MAX_BATCH + 1), cached_tokens))
+        times: FloatArray = np.zeros(MAX_BATCH)
+        for item in figures:
+            if item.phase.name in PER_FRAME:
+                times = times + (item.bound_s if item.value_s is None else item.value_s)
+        return leading(times <= budget_s)
 
     def session_bytes(self, cached_tokens: int) -> int:
         """Cache and state of one session. [B]"""
-        state = memory.sequence_state_bytes(self.world.model, self.deploy, 0)
-        return cache_bytes(self.world, self.deploy, cached_tokens) + state
+        (rank,) = self.case.memory.by_rank
+        return int(memory.sequence_cache_bytes(rank, cached_tokens)) + rank.sequence_bytes
 
     @property
     def token_bytes(self) -> int:
         """Cache of one more token. [B]"""
-        return cache_bytes(self.world, self.deploy, 2) - cache_bytes(self.world, self.deploy, 1)
+        return self.session_bytes(2) - self.session_bytes(1)
 
-    def free_bytes(self, sessions: int) -> int:
-        """Memory left for caches and states beside weights, resident parts and the activations of a batch. [B]"""
-        held = held_bytes(self.world, self.deploy, batch=1)
-        fixed = sum(size for name, size in held.items() if name not in ("kv cache", "state", "activations"))
-        return self.usable_bytes - fixed - activation_bytes(self.world, self.deploy, batch=sessions)
+    @property
+    def usable_bytes(self) -> int:
+        """Memory of one device for sessions, less what other programs hold. [B]"""
+        return self.case.budget_bytes - self.taken_bytes
+
+    def free_bytes(self, local: int, cached_tokens: int) -> int:
+        """Memory of a device left by weights, resident parts and the activations of its share of a batch. [B]"""
+        table = self.case.memory
+        (rank,) = table.by_rank
+        peak = memory.activation_bytes(table, rank, sequences=local, context_tokens=cached_tokens)
+        return self.usable_bytes - rank.fixed_bytes - int(peak)
 
     def in_memory(self, cached_tokens: int) -> int:
-        """Most sessions that fit; 2^31 where memory does not end them. [session]"""
-        each = self.session_bytes(cached_tokens)
-        return _most(lambda sessions: sessions * each <= self.free_bytes(sessions), LARGEST_COUNT)
+        """Largest number of sessions that fit; 2^31 where memory does not limit them. [session]"""
+        case = self.case
+        fitting = memory.max_batch(case.memory, self.usable_bytes, case.deploy, context_tokens=cached_tokens)
+        return min(LARGEST_COUNT, int(fitting))
 
     def seconds_until_full(self, sessions: int, window_tokens: int | None, growth_bytes_per_s: float) -> float | None:
         """Time from the start until the caches have filled the memory; None where they stop growing before. [s]"""
-        free = self.free_bytes(sessions)
-        if window_tokens is not None and sessions * self.session_bytes(window_tokens) <= free:
+        local, prompt = int(local_sequences(sessions, self.case.deploy)), self.world.prompt_tokens
+        free = self.free_bytes(local, prompt + self.world.answer_tokens)
+        if window_tokens is not None and local * self.session_bytes(window_tokens) <= free:
             return None
-        start = sessions * self.session_bytes(self.world.prompt_tokens)
+        start = local * self.session_bytes(prompt)
         if growth_bytes_per_s == 0:
             return None if start <= free else 0.0
-        return float(clients.seconds_until_full(free - start, sessions=sessions, bytes_per_s=growth_bytes_per_s))
-
-
-def _most(meets: Callable[[int], bool], largest: int) -> int:
-    """The largest number from 0 to ``largest`` that meets a condition which no number meets once one does not."""
-    low, high = 0, 1
-    while high < largest and meets(high):
-        low, high = high, min(2 * high, largest)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if meets(middle) else (low, middle - 1)
-    return low
+        return float(sharing.seconds_until_full(free - start, sessions=local, bytes_per_s=growth_bytes_per_s))
 
 
 def _frame_s(world: WorldModelSpec, decision: Decision) -> tuple[float, float, float]:
@@ -240,5 +242,5 @@ def _frame_s(world: WorldModelSpec, decision: Decision) -> tuple[float, float, f
 
 
 def _frame_tokens(world: WorldModelSpec) -> int:
-    """Tokens a frame adds to the context: its own and those of the action. [token]"""
+    """Tokens that a frame adds to the context: its own and those of the action. [token]"""
     return (world.answer_tokens or world.image_tokens) + world.state_tokens

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
-from capacity.estimate import time as evaluate
-from capacity.results import Result, Sizing
+from capacity.estimate import memory, request
+from capacity.estimate.case import Subject, check
+from capacity.results import Binding, Result, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.model import ModelSpec
 from capacity.specs.workload import Workload
-from capacity.studies.size import At, size_at, unused
-from capacity.units import format_bytes, format_seconds
+from capacity.studies.devices import assumed_domain, fewest_devices
+from capacity.studies.provenance import assumptions, unused
+from capacity.studies.size import NOT_MODELLED, OperatingPoint, size_at
 
-LARGEST_TENSOR_PARALLEL = 64
-ASSUMED_DOMAIN = 8  # where nobody says how many devices a link joins
+
+@dataclass(frozen=True)
+class Shortage:
+    """What the most devices tried lack: the code of what binds, and the numbers behind it. [B], [sequence]"""
+
+    devices: int
+    binding: Binding
+    weight_bytes: int
+    usable_bytes: int
+    max_batch: int
+    batch: int
+    max_sequences: int | None
 
 
 @dataclass(frozen=True)
@@ -25,8 +37,9 @@ class PartRow:
     """One part: the fewest devices on which the case fits, and limits and bounds there; or why there is no answer.
 
     ``fits`` is the verdict on the devices that were asked for; ``devices`` is None where no tensor parallelism
-    of at most 64 devices in one link domain fits. Bounds, and the objectives ``missed`` even at them, are those on
-    ``devices``. ``assumed`` is what nobody says of the part and the answer rests on.
+    of at most 64 devices in one link domain fits, which ``shortage`` explains, or where the part cannot answer, for
+    which ``reason`` says why. Bounds, and the objectives ``missed`` even at them, are those on ``devices``, and
+    ``evidence`` is that of the TPOT bound. ``assumed`` is what the answer rests on and no source says of the part.
     """
 
     part: str
@@ -41,7 +54,9 @@ class PartRow:
     tokens_per_s_bound: float | None
     missed: tuple[str, ...]
     assumed: tuple[str, ...]
-    reason: str
+    reason: str = ""
+    shortage: Shortage | None = None
+    evidence: str = ""
 
     @property
     def holds(self) -> bool:
@@ -52,18 +67,24 @@ class PartRow:
 @dataclass(frozen=True, repr=False)
 class PartTable(Result):
     """A model on many parts: parts that fit first, those that miss no objective before others, then by the bound on
-    TPOT."""
+    TPOT.
+
+    ``assumed`` are the defaults that all rows share; ``deployment`` and ``workload`` are the question.
+    """
 
     model: str
     rows: tuple[PartRow, ...]
+    batch: int
+    memory_tokens: int
+    deployment: dict[str, Any]
+    workload: dict[str, Any]
+    assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def table(self) -> list[tuple[str, str]]:
-        return [(row.part, _line(row)) for row in self.rows] + [("note", note) for note in self.notes]
+    not_modelled: tuple[str, ...] = NOT_MODELLED
 
 
 def size_on_all_parts(
-    model: ModelSpec, parts: Iterable[HardwareSpec], deploy: Deployment, at: At, *, workload: Workload
+    model: Subject, parts: Iterable[HardwareSpec], deploy: Deployment, at: OperatingPoint, *, workload: Workload
 ) -> PartTable:
     """Size ``model`` on each of ``parts``; where it does not fit, on the fewest devices of that part.
 
@@ -75,10 +96,21 @@ def size_on_all_parts(
     CapacityError
         If the question itself is at fault, so that no part can answer it.
     """
-    evaluate.check(model, deploy)
-    evaluate.refuse_overflow(deploy, model, at.batch, max(at.memory_tokens, at.prompt_tokens, at.tpot_context_tokens))
+    check(model, deploy)
+    request.check_makes_tokens(model)
+    longest = max(at.memory_tokens, at.prompt_tokens, at.tpot_context_tokens)
+    memory.refuse_overflow(memory_table(model, deploy), batch=at.batch, context_tokens=longest)
     rows = [size_on_part(model, part, deploy, at, workload=workload) for part in parts]
-    return PartTable(model.name, tuple(sorted(rows, key=_order)), unused(workload))
+    return PartTable(
+        model=model.name,
+        rows=tuple(sorted(rows, key=_order)),
+        batch=at.batch,
+        memory_tokens=at.memory_tokens,
+        deployment=deploy.model_dump(),
+        workload=workload.model_dump(),
+        assumed=assumptions(model, deploy, workload, workload_given=True),
+        notes=unused(workload),
+    )
 
 
 def _order(row: PartRow) -> tuple[Any, ...]:
@@ -86,22 +118,23 @@ def _order(row: PartRow) -> tuple[Any, ...]:
     return (unanswered, not row.fits, bool(row.missed), row.devices or 0, row.tpot_bound_s or 0.0, row.part)
 
 
-def size_on_part(model: ModelSpec, part: HardwareSpec, deploy: Deployment, at: At, *, workload: Workload) -> PartRow:
+def size_on_part(
+    model: Subject, part: HardwareSpec, deploy: Deployment, at: OperatingPoint, *, workload: Workload
+) -> PartRow:
     """The fewest devices of one part on which the case fits, or why there is no answer."""
-    reason, asked_fits = "no tensor parallelism within one link domain fits", None
-    for degree in _degrees(part, deploy):
-        try:
-            sizing = size_at(model, part, deploy.replace(tensor_parallel=degree), at, workload=workload)
-        except CapacityError as error:
-            if asked_fits is None:
-                return _unanswered(part, str(error))
-            continue
-        asked_fits = sizing.fits if asked_fits is None else asked_fits
-        if sizing.fits:
-            return _answered(part, sizing, asked_fits)
-        reason = sizing.binding
-    assumed = _assumed_domain(part)
-    return _unanswered(part, "; assuming ".join((reason, *assumed)), assumed)
+    sizings = []
+
+    def fits(tried: Deployment) -> bool:
+        sizings.append(size_at(model, part, tried, at, workload=workload))
+        return sizings[-1].fits
+
+    try:
+        enough = fewest_devices(part, deploy, fits)
+    except CapacityError as error:
+        return _unanswered(part, str(error))
+    if enough is not None:
+        return _answered(part, sizings[-1], sizings[0].fits)
+    return replace(_unanswered(part, ""), assumed=assumed_domain(part), shortage=_shortage(sizings[-1], deploy))
 
 
 def _answered(part: HardwareSpec, sizing: Sizing, asked_fits: bool) -> PartRow:
@@ -117,39 +150,22 @@ def _answered(part: HardwareSpec, sizing: Sizing, asked_fits: bool) -> PartRow:
         bound_by=sizing.tpot.bound_by,
         tokens_per_s_bound=sizing.tokens_per_s_bound,
         missed=tuple(objective.name for objective in sizing.objectives if objective.missed),
-        assumed=() if asked_fits else _assumed_domain(part),
-        reason="",
+        assumed=() if asked_fits else assumed_domain(part),
+        evidence=sizing.evidence["tpot.bound"],
     )
 
 
-def _degrees(part: HardwareSpec, deploy: Deployment) -> list[int]:
-    """The degree asked for, then its doubles as far as the link of the part reaches."""
-    others = deploy.pipeline_parallel * deploy.data_parallel
-    domain = _known_domain(part) or ASSUMED_DOMAIN
-    degrees, degree = [deploy.tensor_parallel], deploy.tensor_parallel * 2
-    while degree <= LARGEST_TENSOR_PARALLEL and degree * others <= domain:
-        degrees.append(degree)
-        degree *= 2
-    return degrees
+def _shortage(sizing: Sizing, deploy: Deployment) -> Shortage:
+    return Shortage(
+        devices=sizing.devices,
+        binding=sizing.binding,
+        weight_bytes=sizing.weight_bytes,
+        usable_bytes=sizing.ledger[0].usable_bytes,
+        max_batch=sizing.max_batch,
+        batch=sizing.batch,
+        max_sequences=deploy.max_sequences,
+    )
 
 
-def _known_domain(part: HardwareSpec) -> int | None:
-    return part.links.domain_devices if part.links else None
-
-
-def _assumed_domain(part: HardwareSpec) -> tuple[str, ...]:
-    return () if _known_domain(part) else (f"{ASSUMED_DOMAIN} devices in one link domain",)
-
-
-def _unanswered(part: HardwareSpec, reason: str, assumed: tuple[str, ...] = ()) -> PartRow:
-    return PartRow(part.id or part.name, False, None, None, None, None, None, None, "", None, (), assumed, reason)
-
-
-def _line(row: PartRow) -> str:
-    if row.devices is None or row.tpot_bound_s is None or row.margin_bytes is None:
-        return f"no: {row.reason}"
-    verdict = "fits" if row.fits else f"needs {row.devices} devices"
-    missed = "".join(f", misses {name} even at the bound" for name in row.missed)
-    spare = f"{format_bytes(row.margin_bytes)} to spare, TPOT bound {format_seconds(row.tpot_bound_s)}"
-    assumed = "".join(f"; assuming {line}" for line in row.assumed)
-    return f"{verdict}{missed}, {spare}, max batch {row.max_batch:,}{assumed}"
+def _unanswered(part: HardwareSpec, reason: str) -> PartRow:
+    return PartRow(part.id or part.name, False, None, None, None, None, None, None, "", None, (), (), reason)

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
-from capacity.demand import memory
-from capacity.demand.operators import compute_format
-from capacity.demand.placement import QUANTISED_PARTS, pieces, sixteen_bit
-from capacity.estimate import time as evaluate
+from capacity.demand.parameters import parameter_count
+from capacity.errors import CapacityError
+from capacity.estimate import memory, request
+from capacity.estimate.case import Case, Subject, prepare
 from capacity.formulas import serving
-from capacity.results import Estimate, Ledger, Objective, Sizing
-from capacity.specs.deployment import AS_STORED, Deployment
+from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, Objective, Sizing
+from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.model import ModelSpec
-from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
-from capacity.supply.ceilings import attainable, datasheet, links_rest_on, ridge_point
-from capacity.units import format_bytes, number_format
+from capacity.specs.world import WorldModelSpec
+from capacity.studies.provenance import assumptions, evidence, notes, unused, weak_figures
+from capacity.supply.ceilings import ridge_point
 
-NOT_MODELLED = (
-    "runtime context, libraries and allocator slack (what memory_fraction leaves free is meant for them)",
-    "in a bound: links between devices and kernel launches (an attainable time counts both)",
-    "scheduling and sampling time",
-    "activation traffic and cache writes",
-)
-UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
-WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
+NOT_MODELLED = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
 
 
 @dataclass(frozen=True)
-class At:
+class OperatingPoint:
     """Where the figures are judged. [sequence], [token]"""
 
     batch: int
@@ -39,9 +29,14 @@ class At:
     tpot_context_tokens: int
     prompt_tokens: int
 
+    @classmethod
+    def of(cls, workload: Workload) -> OperatingPoint:
+        """Memory at prompt + output, TPOT at prompt + output / 2, TTFT of one prompt."""
+        return cls(workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens)
+
 
 def size(
-    model: ModelSpec,
+    model: Subject,
     hardware: HardwareSpec,
     workload: Workload | None = None,
     deploy: Deployment | None = None,
@@ -53,53 +48,80 @@ def size(
     CapacityError
         If model, part, deployment and workload do not go together.
     """
-    chosen, asked = deploy or Deployment(), workload or Workload()
-    at = At(asked.concurrency, asked.memory_tokens, asked.mean_context_tokens, asked.prompt_tokens)
-    return size_at(model, hardware, chosen, at, workload=asked, workload_given=workload is not None)
+    asked = workload_of(model, workload)
+    return size_at(
+        model, hardware, deploy or Deployment(), OperatingPoint.of(asked), workload=asked, workload_given=bool(workload)
+    )
+
+
+def workload_of(model: Subject, workload: Workload | None) -> Workload:
+    """The workload asked for; of a world model the prompt and the answer that its decisions have.
+
+    Raises
+    ------
+    CapacityError
+        If a world model is asked about another prompt than its own.
+    """
+    if not isinstance(model, WorldModelSpec):
+        return workload or Workload()
+    given = workload or Workload()
+    own = {"prompt_tokens": model.prompt_tokens, "output_tokens": model.answer_tokens}
+    missing = {name: tokens for name, tokens in own.items() if name not in given.model_fields_set and tokens}
+    if "prompt_tokens" in given.model_fields_set and given.prompt_tokens != model.prompt_tokens:
+        raise CapacityError(
+            f"{model.name} has a prompt of {model.prompt_tokens:,} tokens (images, text and state), not "
+            f"{given.prompt_tokens:,}; change its views or text_tokens with replace to ask for another"
+        )
+    return given.replace(**missing) if missing else given
 
 
 def size_at(
-    model: ModelSpec,
+    model: Subject,
     hardware: HardwareSpec,
     deploy: Deployment,
-    at: At,
+    at: OperatingPoint,
     *,
     workload: Workload,
     workload_given: bool = True,
 ) -> Sizing:
     """Size one replica at given batch and contexts."""
-    evaluate.check(model, deploy)
-    datasheet(model, hardware, deploy)
-    ledger = evaluate.ledgers(model, hardware, deploy, batch=at.batch, context_tokens=at.memory_tokens)
-    max_batch = int(evaluate.max_batch(model, hardware, deploy, context_tokens=at.memory_tokens))
-    max_context, in_memory = evaluate.max_context(model, hardware, deploy, batch=at.batch)
-    tpot = evaluate.tpot(model, hardware, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
-    ttft = evaluate.ttft(model, hardware, deploy, batch=1, prompt_tokens=at.prompt_tokens)
+    case = prepare(model, hardware, deploy)
+    request.check_makes_tokens(model)
+    table, budget = case.memory, case.budget_bytes
+    ledger = memory.ledgers(
+        table, budget, hardware.usable_bytes, deploy, batch=at.batch, context_tokens=at.memory_tokens
+    )
+    max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
+    max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
+    tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
+    ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens)
     fits = ledger[0].margin_bytes >= 0 and at.batch <= max_batch
-    count = memory.parameter_count(model)
+    weight_bytes = sum([line.held_bytes for line in ledger[0].lines if line.name.startswith("weights")])
+    intensity = request.intensity(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
+    count = parameter_count(case.model)
     return Sizing(
         model=model.name,
         part=hardware.name,
         deployment=deploy.model_dump(),
         workload=workload.model_dump(),
-        assumed=_assumed(model, hardware, deploy, workload, workload_given),
+        assumed=(*assumptions(model, deploy, workload, workload_given=workload_given), *weak_figures(case)),
         devices=deploy.devices,
         batch=at.batch,
         memory_tokens=at.memory_tokens,
         tpot_context_tokens=at.tpot_context_tokens,
         prompt_tokens=at.prompt_tokens,
         fits=fits,
-        verdict=_verdict(deploy, at, ledger[0], fits),
-        binding=_binding(model, deploy, at, ledger[0], fits, max_batch),
+        verdict="fits" if fits else "does not fit",
+        binding=_binding(case, at, ledger[0], weight_bytes, max_batch),
         margin_bytes=ledger[0].margin_bytes,
+        weight_bytes=weight_bytes,
+        positions=case.model.positions,
         ledger=ledger,
         max_batch=max_batch,
         max_context_tokens=int(max_context),
-        max_context_bound_by=_context_bound(model, deploy, at, int(in_memory)),
+        max_context_bound_by=_context_bound(case, at, int(in_memory)),
         ridge_flop_per_byte=ridge_point(hardware, deploy.activations),
-        intensity_flop_per_byte=float(
-            evaluate.intensity(model, deploy, batch=at.batch, context_tokens=at.tpot_context_tokens)
-        ),
+        intensity_flop_per_byte=float(intensity),
         tpot=tpot,
         ttft=ttft,
         request_bound_s=float(serving.request_latency_s(ttft.bound, tpot.bound, workload.output_tokens)),
@@ -107,176 +129,40 @@ def size_at(
         parameters=count.total,
         active_parameters=count.active,
         objectives=_objectives(workload, ttft, tpot),
-        evidence=_evidence(model, hardware, deploy, tpot, ttft),
-        notes=(*_notes(model, deploy, at), *unused(workload)),
-        not_modelled=NOT_MODELLED,
+        evidence=evidence(case, tpot, ttft),
+        notes=(*notes(case, at.batch, at.memory_tokens), *unused(workload)),
+        not_modelled=not_modelled(case),
     )
 
 
-def _verdict(deploy: Deployment, at: At, ledger: Ledger, fits: bool) -> str:
-    margin = format_bytes(abs(ledger.margin_bytes))
-    if fits:
-        return f"fits, {margin} to spare on each device"
-    if ledger.margin_bytes >= 0:
-        return f"does not fit: max_sequences {deploy.max_sequences} is below the {at.batch:,} sequences asked for"
-    return f"does not fit: {margin} missing on each device"
+def not_modelled(case: Case) -> tuple[str, ...]:
+    """What a sizing leaves out; of a bare model with encoders also encode, which only a world model describes."""
+    encoders = [stage.name for stage in case.model.stages if stage.role == "encoder"]
+    if case.world is not None or not encoders:
+        return NOT_MODELLED
+    return (*NOT_MODELLED, f"encode of images ({', '.join(encoders)}): TTFT is that of the prompt alone")
 
 
-def _binding(model: ModelSpec, deploy: Deployment, at: At, ledger: Ledger, fits: bool, max_batch: int) -> str:
-    if not fits and ledger.margin_bytes >= 0:
-        return f"max_sequences {deploy.max_sequences} limits the batch"
-    if not fits:
-        weights = sum(line.held_bytes for line in ledger.lines if line.name.startswith("weights"))
-        if weights > ledger.usable_bytes:
-            return f"weights alone need {format_bytes(weights)} of {format_bytes(ledger.usable_bytes)} usable"
-        return f"memory holds {max_batch:,} of the {at.batch:,} sequences"
-    if deploy.max_sequences is not None and max_batch == deploy.max_sequences:
-        return f"max_sequences {deploy.max_sequences:,} limits the batch"
-    if model.positions is not None and at.memory_tokens > model.positions:
-        return f"context is beyond the {model.positions:,} positions of the model"
-    return f"memory limits the batch to {max_batch:,}"
-
-
-def _context_bound(model: ModelSpec, deploy: Deployment, at: At, in_memory: int) -> str:
-    """What ends the context: the sequences allowed, memory, the model's positions, or nothing."""
-    if deploy.max_sequences is not None and at.batch > deploy.max_sequences:
+def _binding(case: Case, at: OperatingPoint, ledger: Ledger, weight_bytes: int, max_batch: int) -> Binding:
+    """What limits the case, as a code: of a case that does not fit what makes it so, else what ends the batch."""
+    allowed, positions = case.deploy.max_sequences, case.model.positions
+    if ledger.margin_bytes < 0:
+        return "weights" if weight_bytes > ledger.usable_bytes else "memory"
+    if allowed is not None and (at.batch > max_batch or max_batch == allowed):
         return "max_sequences"
-    if model.positions is not None and in_memory >= model.positions:
+    return "positions" if positions is not None and at.memory_tokens > positions else "memory"
+
+
+def _context_bound(case: Case, at: OperatingPoint, in_memory: int) -> str:
+    """What ends the context: the sequences allowed, memory, the model's positions, or nothing."""
+    allowed, positions = case.deploy.max_sequences, case.model.positions
+    if allowed is not None and at.batch > allowed:
+        return "max_sequences"
+    if positions is not None and in_memory >= positions:
         return "positions"
     return "nothing" if in_memory >= 2**31 else "memory"
 
 
 def _objectives(workload: Workload, ttft: Estimate, tpot: Estimate) -> tuple[Objective, ...]:
     pairs = [("TTFT", workload.max_ttft_s, ttft.bound), ("TPOT", workload.max_tpot_s, tpot.bound)]
-    return tuple(Objective(name, limit, bound, bound > limit) for name, limit, bound in pairs if limit is not None)
-
-
-def _evidence(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, tpot: Estimate, ttft: Estimate
-) -> dict[str, str]:
-    """What kind of knowledge each figure is: no better than the weakest figure of the part that it rests on."""
-    found = dict.fromkeys(("weights", "kv cache", "state"), "computed")
-    # Limits leave room for activations, which are a schedule of the reference decoder.
-    found |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
-    bound = _weakest("computed", *_unprinted_among(hardware, datasheet(model, hardware, deploy).figures))
-    found["ridge point"] = bound
-    measured, fixed_times = _attainable_figures(model, hardware, deploy)
-    for name, estimate in (("tpot", tpot), ("ttft", ttft)):
-        found[f"{name}.bound"] = bound
-        if estimate.attainable is not None:
-            found[f"{name}.attainable"] = _weakest(*map(hardware.evidence, measured), *fixed_times)
-        if estimate.value is not None:
-            found[f"{name}.value"] = estimate.evidence
-    return found
-
-
-def _weakest(*kinds: str) -> str:
-    return min(kinds, key=WEAKEST_FIRST.index)
-
-
-def _unprinted_among(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
-    """The kinds of those figures that no datasheet states: assumed, or measured."""
-    return [kind for figure in figures if (kind := hardware.evidence(figure)) != "published"]
-
-
-def _attainable_figures(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Figures of the part that an attainable time rests on, and the evidence of the fixed times of its links."""
-    ceilings = attainable(model, hardware, deploy)
-    if ceilings is None:
-        return (), ()
-    if deploy.devices == 1:
-        return ceilings.figures, ()
-    links, fixed_times = links_rest_on(hardware)
-    return (*ceilings.figures, *links), (fixed_times,)
-
-
-def _assumed(
-    model: ModelSpec, hardware: HardwareSpec, deploy: Deployment, workload: Workload, workload_given: bool
-) -> tuple[str, ...]:
-    """Choices that nobody made and figures that nobody vouches for, each as one line."""
-    found = []
-    if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
-        found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
-    for name in ("activations", "memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine"):
-        if name not in deploy.model_fields_set:
-            found.append(f"{name} = {getattr(deploy, name)}")
-    found.extend(_left_wide(model, deploy))
-    if deploy.weights == AS_STORED and model.checkpoint is not None and "weights" not in deploy.model_fields_set:
-        parts = [f", {part} {stored}" for part, stored in model.checkpoint.parts.items()]
-        found.append(f"weights = as stored ({model.checkpoint.default}{''.join(parts)})")
-    names = Workload.model_fields if not workload_given else ()
-    missing = [name for name in names if getattr(workload, name) is not None]
-    found.extend(f"{name} = {getattr(workload, name)}" for name in missing)
-    if workload_given:
-        for name in ("prompt_tokens", "output_tokens", "concurrency"):
-            if name not in workload.model_fields_set:
-                found.append(f"{name} = {getattr(workload, name)}")
-    if deploy.weights == AS_STORED and model.checkpoint is not None and model.checkpoint.evidence == "assumed":
-        found.append(f"{model.name}: stored formats")
-    found.extend(f"{model.name}: {field}" for field in model.assumed)
-    found.extend(_weak_figures(model, hardware, deploy))
-    return tuple(found)
-
-
-@lru_cache(maxsize=256)
-def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
-    """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
-    if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
-        return ()
-    chosen = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
-    left: dict[str, list[str]] = {}
-    for piece in pieces(model, deploy):
-        module = piece.module
-        if module.stored and not module.vector and module.part not in chosen:
-            left.setdefault(piece.format, []).append(module.part)
-    kept = f", which weights = {deploy.weights} leaves alone"
-    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())
-
-
-def _weak_figures(model: ModelSpec, hardware: HardwareSpec, deploy: Deployment) -> list[str]:
-    """Unverified and replaced figures of the part that a sizing rests on."""
-    rests_on = {"memory.capacity_bytes", "memory.reserve_bytes", *datasheet(model, hardware, deploy).figures}
-    rests_on |= set(_attainable_figures(model, hardware, deploy)[0])
-    kinds = {"replaced or inherited": hardware.assumed, "unverified": hardware.unverified}
-    return [
-        f"{hardware.name}: {pattern} ({kind})"
-        for kind, patterns in kinds.items()
-        for pattern in patterns
-        if any(named(figure, (pattern,)) for figure in rests_on)
-    ]
-
-
-def unused(workload: Workload) -> tuple[str, ...]:
-    """Notes on what was asked and has no part in sizing one replica."""
-    given = [name for name in UNUSED if getattr(workload, name) is not None]
-    return tuple(f"{name} is not used: one replica is sized at the given concurrency" for name in given)
-
-
-def _notes(model: ModelSpec, deploy: Deployment, at: At) -> tuple[str, ...]:
-    notes = list(model.notes)
-    if model.positions is not None and at.memory_tokens > model.positions:
-        notes.append(f"context {at.memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
-    if _has_experts(model) and at.batch > 1:
-        notes.append("experts: the bound charges the expected distinct experts under uniform routing")
-    return (*notes, *_dequantised(model, deploy))
-
-
-@lru_cache(maxsize=256)
-def _dequantised(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
-    """A note for each format of weights that is narrower than what it is computed in."""
-    notes = []
-    parts: dict[str, dict[str, None]] = {}
-    for piece in pieces(model, deploy):
-        if not piece.module.vector:
-            parts.setdefault(piece.format, {})[piece.module.part] = None
-    for stored, names in parts.items():
-        computes = compute_format(number_format(stored), deploy.activations)
-        if number_format(stored).element_bits < number_format(computes).element_bits:
-            notes.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
-    return tuple(notes)
-
-
-def _has_experts(model: ModelSpec) -> bool:
-    return any(group.feed_forward.kind == "experts" for stage in model.stages for group in stage.layers)
+    return tuple([Objective(name, limit, bound, bound > limit) for name, limit, bound in pairs if limit is not None])

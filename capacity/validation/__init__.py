@@ -1,1 +1,1 @@
-"""Predictions beside measurements, and fits of calibrations."""
+"""Predictions compared with measurements, and fits of calibrations."""

@@ -1,4 +1,4 @@
-"""Predicted beside measured: ratio, inside its band or not, and mean absolute, p90 and worst error."""
+"""Predicted compared with measured: ratio, inside its band or not, and mean absolute, p90 and worst error."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.catalog.parts import load_hardware
-from capacity.demand import work
+from capacity.demand.phases import decode_phase
 from capacity.errors import CapacityError
 from capacity.formulas import latency
 from capacity.specs.calibration import Calibration, HoldOutError, Scope
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun
-from capacity.supply.ceilings import peak_or_refuse
+from capacity.supply.ceilings import require_peak
 from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
@@ -69,7 +69,9 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
     return Calibration(
         name=name,
         scope=Scope(
+            model_kind="language",
             engine="reference",
+            phase="decode",
             device_class=part,
             weights=weights,
             largest_batch=max(run.workload.batch for run in fitted if run.workload),
@@ -159,13 +161,15 @@ def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
     if asked is None:
         raise CapacityError(f"run {run.run_id[:12]} has no workload")
     model, deploy = model_of(run), deployment_of(run)
-    done = list(work.decode_work(model, deploy, batch=asked.batch, context_tokens=asked.context_tokens))
-    peaks = np.array([peak_or_refuse(hardware, deploy, item.term.compute_format) for item in done])
+    step = decode_phase(model, deploy, batch=asked.batch, context_tokens=asked.context_tokens).work
+    names = [name for block in step.blocks for name in block.operators]
+    formats = [name for block in step.blocks for name in block.compute_formats]
+    peaks = np.array([require_peak(hardware, name, deploy.activations) for name in formats])
     return Terms(
-        memory_s=np.array([float(item.moved_bytes) for item in done]) / hardware.memory.bytes_per_s,
-        compute_s=np.array([float(item.flop) for item in done]) / peaks,
-        attention=np.array([item.term.operator == "attention" for item in done]),
-        launches=np.asarray(sum(item.term.launches for item in done)),
+        memory_s=np.concatenate([block.moved_bytes for block in step.blocks]) / hardware.memory.bytes_per_s,
+        compute_s=np.concatenate([block.flop for block in step.blocks]) / peaks,
+        attention=np.array([name == "attention" for name in names]),
+        launches=np.asarray(step.launches),
     )
 
 

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capacity.catalog.calibrations import calibrations
 from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.demand.phases import Phase
-from capacity.demand.work import Work
-from capacity.estimate.world import world_ceilings
-from capacity.supply.ceilings import Ceilings, achieved_flop_per_s, peak_or_refuse
+from capacity.errors import CapacityError
+from capacity.estimate.law import rates_of
+from capacity.estimate.time import formats_of
+from capacity.specs.calibration import TypicalShare
+from capacity.supply.ceilings import Ceilings, achieved_flop_per_s, measured_ceilings
 from capacity.validation.compare import Errors, Pair, summarise
-from capacity.validation.world_rows import Case, read_cases, read_rows
+from capacity.validation.world_rows import PublishedCase, read_cases, read_rows
 
 MODES = ("tuned", "graph", "compiled", "eager")
 SHARES = np.arange(0.30, 1.001, 0.05)
@@ -41,7 +44,7 @@ class Constants:
 class Point:
     """Phases of a case that were timed together. [s]"""
 
-    case: Case
+    case: PublishedCase
     timed: tuple[Phase, ...]
     measured_s: float
 
@@ -52,13 +55,13 @@ class Fitted:
 
     mode: str
     constants: Constants
-    cases: tuple[Case, ...]
+    cases: tuple[PublishedCase, ...]
     held_out: tuple[Pair, ...]
     errors: Errors | None
     band: tuple[float, float]
 
 
-def fit_mode(cases: Sequence[Case], mode: str) -> Fitted:
+def fit_mode(cases: Sequence[PublishedCase], mode: str) -> Fitted:
     """Fit one launch mode on all its points; errors are those of rows of that mode with their source left out."""
     mine = [case for case in cases if _points([case], mode)]
     held_out = [pair for pair in hold_out(cases) if pair.note == mode]
@@ -68,24 +71,24 @@ def fit_mode(cases: Sequence[Case], mode: str) -> Fitted:
     return Fitted(mode, _fit(_points(mine, mode), mode), tuple(mine), tuple(held_out), errors, band)
 
 
-def _points(cases: Sequence[Case], mode: str) -> list[Point]:
+def _points(cases: Sequence[PublishedCase], mode: str) -> list[Point]:
     """Groups of phases that were timed apart and ran in ``mode`` throughout."""
     return [
         Point(case, timed, measured_s)
         for case in cases
         for timed, measured_s in case.split()
-        if {case.modes.get(phase.name, case.mode) for phase in timed} == {mode} and measured_s > 0
+        if {case.mode_of(phase.name) for phase in timed} == {mode} and measured_s > 0
     ]
 
 
-def hold_out(cases: Sequence[Case]) -> list[Pair]:
+def hold_out(cases: Sequence[PublishedCase]) -> list[Pair]:
     """Each case predicted with constants fitted on other sources only; cases whose mode has no other are left out."""
     found = []
     for source in sorted({case.source for case in cases}):
         others = [case for case in cases if case.source != source]
         known: dict[str, Constants] = {}
         for case in (case for case in cases if case.source == source):
-            used = {case.modes.get(phase.name, case.mode) for phase in case.timed}
+            used = {case.mode_of(phase.name) for phase in case.timed}
             for mode in used - set(known):
                 if training := _points(others, mode):
                     known[mode] = _fit(training, mode)
@@ -116,36 +119,42 @@ def _fit(points: Sequence[Point], mode: str) -> Constants:
     return found
 
 
-def _terms_of(case: Case, timed: Sequence[Phase]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _terms_of(case: PublishedCase, timed: Sequence[Phase]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Passes, and memory and compute time on measured ceilings, of every term. [1], [s], [s]"""
-    rows = []
+    passes, memory, flop = [], [], []
     for phase in timed:
-        ceilings = _measured_ceilings(case, phase.done)
-        for item in phase.done:
-            peak = ceilings.flop_per_s[item.term.compute_format]
-            rows.append((phase.passes, item.moved_bytes / ceilings.bytes_per_s, item.flop / peak))
-    passes, memory, flop = np.array(rows, dtype=float).T
-    return passes, memory, flop
+        ceilings = _measured_ceilings(case, phase)
+        for block in phase.work.blocks:
+            passes.append(np.full(len(block.operators), float(phase.passes)))
+            memory.append(block.moved_bytes / ceilings.bytes_per_s)
+            flop.append(block.flop / rates_of(block, ceilings))
+    return np.concatenate(passes), np.concatenate(memory), np.concatenate(flop)
 
 
-def _measured_ceilings(case: Case, done: Sequence[Work]) -> Ceilings:
-    names = {item.term.compute_format for item in done}
-    sheet = {name: peak_or_refuse(case.hardware, case.deploy, name) for name in names}
-    return world_ceilings(case.hardware, Ceilings(case.hardware.memory.bytes_per_s, sheet, 0.0, 0))
+def _measured_ceilings(case: PublishedCase, phase: Phase) -> Ceilings:
+    found = measured_ceilings(case.hardware, formats_of([phase]), case.deploy.activations, _shipped_share())
+    if found is None:
+        raise CapacityError(f"{case.hardware.name}: no read rate stands in for one that was not measured")
+    return found
 
 
-def predict_s(case: Case, constants: Mapping[str, Constants]) -> float:
+def _shipped_share() -> TypicalShare | None:
+    """The shares of the shipped calibrations, which stand in on parts without measured ceilings."""
+    return next((item.typical_share for item in calibrations() if item.scope.model_kind == "world"), None)
+
+
+def predict_s(case: PublishedCase, constants: Mapping[str, Constants]) -> float:
     """The latency law with constants by launch mode, preprocessing of the row included. [s]"""
     total = case.preprocessing_s
     for phase in case.timed:
-        mode = constants[case.modes.get(phase.name, case.mode)]
+        mode = constants[case.mode_of(phase.name)]
         passes, memory, flop = _terms_of(case, [phase])
         total += float(np.sum(passes * np.maximum(memory / mode.memory, flop / mode.flop)))
         total += phase.passes * phase.layers * mode.layer_s
     return total
 
 
-def _pair(case: Case, constants: Mapping[str, Constants]) -> Pair:
+def _pair(case: PublishedCase, constants: Mapping[str, Constants]) -> Pair:
     predicted = predict_s(case, constants)
     return Pair(case.case_id, "s", predicted, case.measured_s, group=case.source, note=case.mode)
 
@@ -187,7 +196,7 @@ def _toml_of(fitted: Fitted) -> str:
     lines = [
         "[[calibration]]",
         f'name = "world-{fitted.mode}"',
-        f'scope = {{ engine = "world", launch_mode = "{fitted.mode}" }}',
+        f'scope = {{ model_kind = "world", launch_mode = "{fitted.mode}" }}',
         f"memory_efficiency = {{ default = {constants.memory:.2f} }}",
         f"flop_efficiency = {{ default = {constants.flop:.2f} }}",
         f"layer_s = {constants.layer_s:.3e}",

@@ -1,32 +1,31 @@
-"""What one forward pass of a user's own torch module holds: weights, peak, and the output of each part of it; with a
-model, the estimates beside it. This is the one place of ``measure`` that asks the estimators."""
+"""What one forward pass of a user's own torch module holds, compared with the estimates when a model is given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from capacity.demand import memory
+from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
-from capacity.inputs import whole
-from capacity.measure.prefill import LiveStorage
-from capacity.specs.base import LARGEST_COUNT
+from capacity.estimate.memory import activation_bytes
+from capacity.inputs import LARGEST_COUNT, whole
+from capacity.measure.runs.live_storage import LiveStorage
+from capacity.results import Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
-from capacity.units import format_bytes
 
 BLIND_SPOTS = (
-    "live storage: sees tensors that operators return, not memory an operator takes and gives back within itself",
-    "torch.cuda.max_memory_allocated: sees the caching allocator, not the CUDA context nor blocks kept but free",
-    "nvidia-smi: sees one total for the process, context and free blocks included; it cannot tell weights from "
+    "live storage: sees tensors that operators return, not memory that an operator allocates and frees internally",
+    "torch.cuda.max_memory_allocated: sees the caching allocator, not the CUDA context nor cached free blocks",
+    "nvidia-smi: sees one total per process, context and free blocks included; it cannot distinguish weights from "
     "activations",
-    "forward hooks: see what a module returns, not what lives inside it; outputs of nested modules are counted at "
-    "each level",
+    "forward hooks: see what a module returns, not tensors inside it; outputs of nested modules are counted at each "
+    "level",
 )
 SCHEDULE = (
-    "estimate of the activation peak: knows the schedule of the reference decoder, which frees after each layer and "
-    "makes logits of the last token only; a module that keeps more holds more"
+    "estimate of the activation peak: assumes the schedule of the reference decoder, which frees after each layer and "
+    "computes logits of the last token only; a module that keeps more tensors holds more"
 )
 
 
@@ -41,8 +40,10 @@ class PartOutput:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """An estimate, and what a counter saw. [B]"""
+class MemoryComparison:
+    """An estimate, and the bytes that a counter observed. [B]"""
+
+    DERIVED: ClassVar = ("ratio",)
 
     quantity: str
     counter: str
@@ -51,13 +52,16 @@ class Beside:
 
     @property
     def ratio(self) -> float | None:
-        """Estimated over observed; None where nothing was seen. [1]"""
+        """Estimated over observed; None where 0 was observed. [1]"""
         return self.estimated_bytes / self.observed_bytes if self.observed_bytes else None
 
 
-@dataclass(frozen=True)
-class Observation:
-    """Memory of one forward pass. ``cuda_peak_bytes`` is None on a CPU; ``estimates`` need a model. [B]"""
+@dataclass(frozen=True, repr=False)
+class Observation(Result):
+    """Memory of one forward pass. ``cuda_peak_bytes`` is None on a CPU; ``estimates`` need a model. [B]
+
+    ``blind_spots`` is what the counters cannot see.
+    """
 
     parameter_count: int
     weight_bytes: int
@@ -66,33 +70,8 @@ class Observation:
     live_peak_bytes: int
     cuda_peak_bytes: int | None
     parts: tuple[PartOutput, ...]
-    estimates: tuple[Beside, ...] = ()
+    estimates: tuple[MemoryComparison, ...] = ()
     blind_spots: tuple[str, ...] = BLIND_SPOTS
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, with the ratio of each estimate."""
-        return asdict(self) | {"estimates": [asdict(item) | {"ratio": item.ratio} for item in self.estimates]}
-
-    def __str__(self) -> str:
-        rows = [
-            ("weights", f"{format_bytes(self.weight_bytes)} in {self.parameter_count:,} parameters"),
-            ("buffers", format_bytes(self.buffer_bytes)),
-            ("inputs", format_bytes(self.input_bytes)),
-            ("peak alive", format_bytes(self.live_peak_bytes)),
-        ]
-        if self.cuda_peak_bytes is not None:
-            rows.append(("peak of the allocator", format_bytes(self.cuda_peak_bytes)))
-        rows += [(f"estimate of {item.quantity}", _beside_text(item)) for item in self.estimates]
-        largest = sorted(self.parts, key=lambda part: -part.output_bytes)[:8]
-        rows += [(f"output of {part.name or '(whole)'}", format_bytes(part.output_bytes)) for part in largest]
-        rows += [("cannot see", text) for text in self.blind_spots]
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
-
-
-def _beside_text(item: Beside) -> str:
-    seen = f"{format_bytes(item.estimated_bytes)} beside {format_bytes(item.observed_bytes)} of {item.counter}"
-    return seen if item.ratio is None else f"{seen}, ratio {item.ratio:.3f}"
 
 
 def observe(
@@ -103,52 +82,52 @@ def observe(
     batch: int | None = None,
     tokens: int | None = None,
 ) -> Observation:
-    """Run ``module(*inputs)`` once without gradients and count what it holds; with a model, beside its estimate.
+    """Run ``module(*inputs)`` once without gradients and count its memory; with a model, compare the estimates.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The module, in the mode (train or eval) that is wanted.
+        The module, in the mode (train or eval) to be observed.
     *inputs : object
         Arguments of the forward pass; tensors inside are counted.
     model : ModelSpec, optional
-        What the module is; then weights and activation peak stand beside their estimates.
+        The spec of the module; weights and activation peak are then compared with their estimates.
     deploy : Deployment, optional
-        Number formats of the module, one device; needed with ``model``.
+        Number formats of the module, one device; required with ``model``.
     batch, tokens : int, optional
-        Sequences of the pass, and tokens of each; needed with ``model``. [sequence], [token]
+        Sequences of the pass, and tokens per sequence; required with ``model``. [sequence], [token]
 
     Returns
     -------
     Observation
-        Bytes of weights, buffers and inputs, the peak of what is alive beside them, and outputs by module. [B]
+        Bytes of weights, buffers and inputs, peak of all other live tensors, and outputs by module. [B]
 
     Raises
     ------
     CapacityError
-        If torch is missing, ``module`` is not a module, or the estimate lacks something it needs.
+        If torch is missing, ``module`` is not a module, or an argument of the estimate is missing or wrong.
     """
     estimated = _estimated(model, deploy, batch, tokens)
-    seen = _observed(module, inputs)
+    observed = _observed(module, inputs)
     if estimated is None:
-        return seen
+        return observed
     weights, peak = estimated
-    found = [
-        Beside("weights", "parameters", weights, seen.weight_bytes),
-        Beside("activation peak", "live storage", peak, seen.live_peak_bytes),
+    comparisons = [
+        MemoryComparison("weights", "parameters", weights, observed.weight_bytes),
+        MemoryComparison("activation peak", "live storage", peak, observed.live_peak_bytes),
     ]
-    if seen.cuda_peak_bytes is not None:
-        found.append(Beside("activation peak", "the allocator", peak, seen.cuda_peak_bytes))
-    return replace(seen, estimates=tuple(found), blind_spots=(*BLIND_SPOTS, SCHEDULE))
+    if observed.cuda_peak_bytes is not None:
+        comparisons.append(MemoryComparison("activation peak", "the allocator", peak, observed.cuda_peak_bytes))
+    return replace(observed, estimates=tuple(comparisons), blind_spots=(*BLIND_SPOTS, SCHEDULE))
 
 
 def _estimated(
     model: ModelSpec | None, deploy: Deployment | None, batch: int | None, tokens: int | None
 ) -> tuple[int, int] | None:
-    """Weights and activation peak of one pass that is not cut into chunks; None without a model. [B]"""
-    given = {"model": model, "deploy": deploy, "batch": batch, "tokens": tokens}
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+    """Weights and activation peak of one pass that is not divided into chunks; None without a model. [B]"""
+    arguments = {"model": model, "deploy": deploy, "batch": batch, "tokens": tokens}
+    missing = [name for name, value in arguments.items() if value is None]
+    if len(missing) == len(arguments):
         return None
     if missing:
         raise CapacityError(
@@ -162,13 +141,14 @@ def _estimated(
     sequences, each = int(whole("batch", batch)), int(whole("tokens", tokens))
     if sequences * each > LARGEST_COUNT:
         raise CapacityError(f"observe: batch x tokens must be at most {LARGEST_COUNT:,}, got {sequences * each:,}")
-    uncut = deploy.replace(prefill_chunk_tokens=max(deploy.prefill_chunk_tokens, sequences * each))
-    peak = int(memory.activation_bytes(model, uncut, rank_batch=sequences, tokens=each))
-    return sum(memory.weight_bytes_by_rank(model, uncut)[0].values()), peak
+    unchunked = deploy.replace(prefill_chunk_tokens=max(deploy.prefill_chunk_tokens, sequences * each))
+    table = memory_table(model, unchunked)
+    (rank,) = table.by_rank
+    return rank.fixed_bytes, int(activation_bytes(table, rank, sequences=sequences, context_tokens=each))
 
 
 def _observed(module: Any, inputs: tuple[Any, ...]) -> Observation:
-    """One pass, and what the counters saw of it."""
+    """Run one pass under all counters."""
     try:
         import torch
         from torch.utils._pytree import tree_leaves
@@ -176,9 +156,9 @@ def _observed(module: Any, inputs: tuple[Any, ...]) -> Observation:
         raise CapacityError("observing a module needs torch: install capacity-planner[measure]") from None
     if not isinstance(module, torch.nn.Module):
         raise CapacityError(f"observe takes a torch.nn.Module, got {type(module).__name__}")
-    given = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
     parts, handles = _hooked(module, tree_leaves, torch)
-    allocator = CudaPeak(torch.cuda, [*given, *module.parameters(), *module.buffers()])
+    allocator = CudaPeak(torch.cuda, [*tensors, *module.parameters(), *module.buffers()])
     try:
         with torch.no_grad(), LiveStorage() as live:
             module(*inputs)
@@ -189,7 +169,7 @@ def _observed(module: Any, inputs: tuple[Any, ...]) -> Observation:
         parameter_count=sum(p.numel() for p in module.parameters()),
         weight_bytes=sum(p.nbytes for p in module.parameters()),
         buffer_bytes=sum(b.nbytes for b in module.buffers()),
-        input_bytes=sum(t.nbytes for t in given),
+        input_bytes=sum(t.nbytes for t in tensors),
         live_peak_bytes=live.peak_bytes,
         cuda_peak_bytes=allocator.peak_bytes,
         parts=tuple(PartOutput(name, kind, calls, size) for name, (kind, calls, size) in parts.items()),
@@ -197,7 +177,7 @@ def _observed(module: Any, inputs: tuple[Any, ...]) -> Observation:
 
 
 class CudaPeak:
-    """Peak of the caching allocator from here on, on the devices that hold the tensors."""
+    """Peak of the caching allocator from now on, on the devices that hold the tensors."""
 
     def __init__(self, cuda: Any, tensors: Iterable[Any]) -> None:
         self._cuda = cuda
@@ -209,7 +189,7 @@ class CudaPeak:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Sum over the devices of what came on top; None without one. [B]"""
+        """Increase since then, summed over the devices; None without one. [B]"""
         grown = [self._cuda.max_memory_allocated(device) - before for device, before in self._before.items()]
         return sum(grown) if grown else None
 

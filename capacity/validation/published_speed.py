@@ -1,4 +1,4 @@
-"""Published decode rates under tensor parallelism beside the bound and the attainable time."""
+"""Published decode rates under tensor parallelism, compared with the bound and the attainable time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from capacity.catalog.parts import load_hardware, load_model
 from capacity.errors import CapacityError
-from capacity.estimate import time as evaluate
-from capacity.results import Result
+from capacity.estimate import request
+from capacity.estimate.case import prepare
+from capacity.results import OUTSIDE_TIME, Result
 from capacity.specs.deployment import Deployment
 from capacity.validation.compare import Errors, Pair, summarise
 from capacity.validation.published_table import count, positive, read_table
@@ -26,9 +27,15 @@ COLUMNS = (
 )
 
 
+ASSUMED = (
+    "fields of the deployment that a row does not state have their defaults",
+    "context of a decode step = prompt + output / 2",
+)
+
+
 @dataclass(frozen=True, repr=False)
 class PublishedSpeed(Result):
-    """Rows of attainable beside published time, with the bound; ``left_out`` counts rows of unknown models or parts.
+    """Attainable times compared with published ones, with bounds; ``left_out`` are rows of unknown models or parts.
 
     ``attainable`` summarises the error of attainable times; it is no promise, and may lie above what was measured.
     """
@@ -37,18 +44,9 @@ class PublishedSpeed(Result):
     left_out: tuple[str, ...]
     attainable: Errors
     bounds_hold: bool
-
-    def table(self) -> list[tuple[str, str]]:
-        rows = []
-        for pair in self.pairs:
-            bound = 0.0 if pair.bound is None else pair.bound / pair.measured
-            shares = f"bound/measured {bound:.2f}, attainable/measured {pair.ratio:.2f}"
-            rows.append((pair.name, f"measured {pair.measured * 1e3:7.3f} ms, {shares}"))
-        rows.append(("bounds", "all below measured" if self.bounds_hold else "a bound is ABOVE a measurement"))
-        error = self.attainable
-        shown = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
-        rows.append(("attainable", f"{error.rows} rows: {shown}"))
-        return rows + [("left out", reason) for reason in self.left_out]
+    assumed: tuple[str, ...] = ASSUMED
+    notes: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = OUTSIDE_TIME
 
 
 def validate(file: str | Path | None = None) -> PublishedSpeed:
@@ -86,7 +84,7 @@ def _pair(row: dict[str, str]) -> Pair:
     )
     prompt, output, batch = (_count(row, name) for name in ("prompt_tokens", "output_tokens", "batch"))
     model, part = load_model(row["model"]), load_hardware(row["part"])
-    estimate = evaluate.tpot(model, part, deploy, batch=batch, context_tokens=prompt + output // 2)
+    estimate = request.tpot(prepare(model, part, deploy), batch=batch, context_tokens=prompt + output // 2)
     if estimate.attainable is None:
         raise CapacityError(f"no attainable time on {part.name}")
     return Pair(

@@ -6,10 +6,10 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from capacity.errors import SpecError
+from capacity.files import package_data
 from capacity.files.text_file import read_text
 
 LARGEST_FILE_BYTES = 10_000_000
@@ -25,7 +25,10 @@ def read_table(file: str | Path | None, *, shipped: str, columns: Sequence[str])
         If the file cannot be read, is too large, is not a table, or lacks columns or rows; if a column or an id comes
         twice, or a row has more cells than there are columns.
     """
-    where, text = (shipped, _shipped(shipped)) if file is None else (str(file), read_text(file, LARGEST_FILE_BYTES))
+    if file is None:
+        where, text = shipped, package_data.text(f"data/published/{shipped}")
+    else:
+        where, text = str(file), read_text(file, LARGEST_FILE_BYTES)
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)
         reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
@@ -77,7 +80,3 @@ def count(text: str) -> int | None:
     """A whole number of at most nine digits, or None for anything else."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_COUNT else None
-
-
-def _shipped(name: str) -> str:
-    return files("capacity").joinpath(f"data/published/{name}").read_text(encoding="utf-8")

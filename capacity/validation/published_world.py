@@ -1,4 +1,4 @@
-"""World models and robot policies against published rows: bounds, estimates held out by source, memory, conflicts."""
+"""World models compared with published rows: bounds, estimates held out by source, memory, conflicts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from statistics import median
 from typing import ClassVar
 
 from capacity.catalog.worlds import load_world_model
+from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
-from capacity.estimate.world import decide, held_bytes
-from capacity.results import Result
+from capacity.estimate import memory
+from capacity.estimate.case import prepare
+from capacity.estimate.decision import decide
+from capacity.results import OUTSIDE_DECISION, OUTSIDE_MEMORY, Result
 from capacity.specs.world import WorldModelSpec
-from capacity.units import format_bytes, format_seconds
 from capacity.validation.compare import Errors, Pair, by_group, share_within, summarise
 from capacity.validation.fit_world import MODES, hold_out
 from capacity.validation.published_table import positive
-from capacity.validation.world_rows import Case, deployment_of, model_id, names, read_cases, read_rows
+from capacity.validation.world_rows import PublishedCase, deployment_of, model_id, names, read_cases, read_rows
 
 TARGET_MEDIAN, TARGET_WITHIN, WITHIN = 0.25, 0.65, 0.25
 TARGET_MODES = ("graph", "tuned")
@@ -46,7 +48,7 @@ class ModeSummary:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Several published values of one configuration, and the estimate beside their range. [s]"""
+    """Several published values of one configuration, and the estimate to compare with their range. [s]"""
 
     configuration: str
     low_s: float
@@ -83,6 +85,9 @@ class WorldValidation(Result):
     target_within: float | None
     conflicts: tuple[Conflict, ...]
     memory: tuple[MemoryRow, ...]
+    assumed: tuple[str, ...] = ("number format of rows that state none (their bounds are not judged)",)
+    notes: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = (*OUTSIDE_MEMORY, *OUTSIDE_DECISION)
 
     @property
     def passed(self) -> bool:
@@ -97,29 +102,6 @@ class WorldValidation(Result):
         if self.target_median is None or self.target_within is None:
             return None
         return self.target_median <= TARGET_MEDIAN and self.target_within >= TARGET_WITHIN
-
-    def table(self) -> list[tuple[str, str]]:
-        rows = [("rows", f"{self.rows}, of which {len(self.pairs)} times are judged")]
-        rows += [(f"not judged: {reason}", f"{len(ids)}") for reason, ids in self.unjudged.items()]
-        rows.append(
-            ("bound", f"{len(self.exceeded)} of {self.bound_rows} rows of a stated format above the measurement")
-        )
-        rows += [("above", _exceeded_text(item)) for item in self.exceeded]
-        rows += [(f"mode {item.mode}", _mode_text(item)) for item in self.modes]
-        rows.append(("target", self._target_text()))
-        rows += [("conflict", _conflict_text(item)) for item in self.conflicts]
-        rows += [("memory", _memory_text(item)) for item in self.memory]
-        rows += [(pair.name, _pair_text(pair)) for pair in self.pairs]
-        return rows
-
-    def _target_text(self) -> str:
-        if self.target_median is None or self.target_within is None:
-            return "no graph or TensorRT row that another source could predict"
-        return (
-            f"{'met' if self.target_met else 'missed'}: graph and TensorRT, source left out, "
-            f"{self.target_rows} rows: median error {self.target_median:.1%} (25 %), "
-            f"{self.target_within:.0%} within 25 % (65 %)"
-        )
 
 
 def validate(file: str | Path | None = None) -> WorldValidation:
@@ -162,9 +144,9 @@ def validate(file: str | Path | None = None) -> WorldValidation:
     )
 
 
-def _pair(case: Case) -> Pair:
+def _pair(case: PublishedCase) -> Pair:
     """Bound, estimate and band with the shipped calibrations, preprocessing of the row included."""
-    found = decide(case.timed, case.hardware, case.deploy, launch_mode=case.modes)
+    found = decide(prepare(case.world, case.hardware, case.deploy), case.timed)
     known = case.preprocessing_s
     return Pair(
         name=case.case_id,
@@ -173,16 +155,21 @@ def _pair(case: Case) -> Pair:
         measured=case.measured_s,
         low=None if found.low_s is None else known + found.low_s,
         high=None if found.high_s is None else known + found.high_s,
-        bound=known + decide(case.least, case.hardware, case.deploy).bound_s,
+        bound=known + _least_s(case),
         group=case.source,
         note=case.mode,
     )
 
 
-def _exceeded(cases: Sequence[Case]) -> list[Exceeded]:
+def _least_s(case: PublishedCase) -> float:
+    """The bound of a row, with the fewest images that it may have had. [s]"""
+    return decide(prepare(case.world, case.hardware, case.deploy), case.least).bound_s
+
+
+def _exceeded(cases: Sequence[PublishedCase]) -> list[Exceeded]:
     found = []
     for case in cases:
-        bound = decide(case.least, case.hardware, case.deploy).bound_s
+        bound = _least_s(case)
         if bound > case.measured_s:
             cause = cause_of({"case_id": case.case_id, "note": case.note}, names()["exceptions"])
             found.append(Exceeded(case.case_id, bound, case.measured_s, cause))
@@ -211,7 +198,7 @@ def _summaries(pairs: Sequence[Pair], held_out: Sequence[Pair]) -> list[ModeSumm
     ]
 
 
-def _conflicts(cases: Sequence[Case], pairs: Sequence[Pair]) -> list[Conflict]:
+def _conflicts(cases: Sequence[PublishedCase], pairs: Sequence[Pair]) -> list[Conflict]:
     """Configurations with several values; the wider the range, the less a single row can prove."""
     both = list(zip(cases, pairs, strict=True))
     found = []
@@ -255,44 +242,12 @@ def _format_words(row: dict[str, str]) -> str:
 
 def _memory_of(row: dict[str, str], world: WorldModelSpec, words: str) -> int:
     known = names()["memory"]
-    held = held_bytes(world, deployment_of(row, world, names()["precisions"][words]), batch=1)
+    deploy = deployment_of(row, world, names()["precisions"][words])
+    context = world.prompt_tokens + world.answer_tokens
+    held = memory.lines(memory_table(world, deploy), 0, sequences=1, context_tokens=context)
     moved_out: list[str] = next(
         (parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), []
     )
-    core = {"kv cache", "activations", *(name for name in held if name.startswith("weights"))}
+    core = {"KV cache", "activations", *(line.name for line in held if line.name.startswith("weights"))}
     gone = set(moved_out) | (core if "core" in moved_out else set())
-    return sum(size for name, size in held.items() if name not in gone)
-
-
-def _exceeded_text(item: Exceeded) -> str:
-    times = f"bound {format_seconds(item.bound_s)}, measured {format_seconds(item.measured_s)}"
-    return f"{item.case_id}: {times}; {item.cause or 'NOT EXPLAINED'}"
-
-
-def _mode_text(item: ModeSummary) -> str:
-    text = f"{item.rows} rows, median bound/measured {item.median_bound_share:.2f}"
-    if item.errors is None:
-        return f"{text}; one source only, nothing held out"
-    errors = item.errors
-    return (
-        f"{text}; source left out, {errors.rows} rows: median {errors.median:.1%}, mean absolute "
-        f"{errors.mean_absolute:.1%}, p90 {errors.p90:.1%}, worst {errors.worst:.1%}"
-    )
-
-
-def _conflict_text(item: Conflict) -> str:
-    span = f"{format_seconds(item.low_s)} to {format_seconds(item.high_s)}"
-    return f"{item.configuration}: published {span}, estimate {format_seconds(item.estimate_s)}"
-
-
-def _memory_text(item: MemoryRow) -> str:
-    figures = f"computed {format_bytes(item.pair.predicted)}, published {format_bytes(item.pair.measured)}"
-    verdict = "within 10 %" if item.within else f"outside; {item.cause or 'NOT EXPLAINED'}"
-    return f"{item.pair.name}: {figures}, difference {format_bytes(item.fixed_bytes)}, {verdict}"
-
-
-def _pair_text(pair: Pair) -> str:
-    band = "" if pair.in_band is None else (", in band" if pair.in_band else ", outside band")
-    bound = f"bound {format_seconds(pair.bound or 0.0)}"
-    times = f"estimate {format_seconds(pair.predicted)}, measured {format_seconds(pair.measured)}"
-    return f"{bound}, {times}, ratio {pair.ratio:.2f}{band}  [{pair.note}]"
+    return sum(line.held_bytes for line in held if line.name not in gone)

@@ -1,21 +1,22 @@
-"""Estimates beside the measured runs of the reference decoder: memory to the byte, bounds, times in their band."""
+"""Estimates compared with measured runs of the reference decoder: memory to the byte, bounds, times in their band."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
-from capacity.catalog.calibrations import calibration_for, calibrations
+from capacity.catalog.calibrations import calibrations
 from capacity.catalog.parts import load_hardware
-from capacity.catalog.runs import read_runs
-from capacity.demand import memory
+from capacity.catalog.runs import read_runs, shipped_runs
+from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError, SpecError
-from capacity.estimate import time as evaluate
+from capacity.estimate import memory, request
+from capacity.estimate.calibrated import calibration_for
+from capacity.estimate.case import prepare
 from capacity.measure.shape import SIZES
-from capacity.results import Result
+from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun, RunWorkload
@@ -51,35 +52,17 @@ class ReferenceCheck(Result):
     rejected: tuple[str, ...]
     not_compared: tuple[str, ...]
     other_kernels: tuple[str, ...]
-    matrix: dict[str, dict[str, str]]
+    matrix: dict[str, dict[str, int | bool | str]]
     errors: dict[str, Errors]
     targets: tuple[Target, ...]
+    assumed: tuple[str, ...] = ("all memory of the device belongs to the decoder (memory_fraction = 1)",)
+    notes: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
 
     @property
     def passed(self) -> bool:
         """Whether no target is missed; one without runs is neither kept nor missed."""
         return all(target.kept is not False for target in self.targets)
-
-    def table(self) -> list[tuple[str, str]]:
-        rows = [(f"target: {target.name}", f"{target.word} ({target.shown})") for target in self.targets]
-        for name, error in self.errors.items():
-            shown = f"mean absolute {error.mean_absolute:.2%}, p90 {error.p90:.2%}, worst {error.worst:.2%}"
-            rows.append((f"error of {name}", f"{error.rows} runs: {shown}"))
-        rows += [
-            (name, "; ".join(f"{kind}: {text}" for kind, text in row.items())) for name, row in self.matrix.items()
-        ]
-        rows += [("other kernel", text) for text in self.other_kernels]
-        rows += [("not compared", reason) for reason in self.not_compared]
-        return rows + [("rejected run", reason) for reason in self.rejected]
-
-
-def shipped_runs() -> tuple[MeasuredRun, ...]:
-    """The committed runs of all devices."""
-    folder = files("capacity").joinpath("data/runs")
-    if not folder.is_dir():
-        return ()
-    paths = sorted(item.name for item in folder.iterdir() if item.name.endswith(".jsonl"))
-    return tuple(run for name in paths for run in read_runs(str(folder.joinpath(name))))
 
 
 def validate(file: str | Path | None = None) -> ReferenceCheck:
@@ -127,8 +110,8 @@ def _compared(runs: Sequence[MeasuredRun]) -> tuple[list[RunPair], list[tuple[Me
 
 def _title(run: MeasuredRun) -> str:
     w = run.workload
-    told = f" {w.model}, batch {w.batch}, {w.context_tokens or w.prompt_tokens} tokens" if w else ""
-    return f"{run.run_id[:12]} {DEVICES[run.source]} {run.kind}{told}"
+    asked = f" {w.model}, batch {w.batch}, {w.context_tokens or w.prompt_tokens} tokens" if w else ""
+    return f"{run.run_id[:12]} {DEVICES[run.source]} {run.kind}{asked}"
 
 
 def _nothing_compared(where: object, runs: Sequence[MeasuredRun], rejected: Sequence[str]) -> str:
@@ -224,20 +207,19 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
     model, deploy, w, held = model_of(run), deployment_of(run), _workload(run), run.memory
     if held is None:
         return
-    evaluate.refuse_overflow(deploy, model, w.batch, max(w.context_tokens, w.prompt_tokens))
+    table, (rank,) = memory_table(model, deploy), memory_table(model, deploy).by_rank
+    memory.refuse_overflow(table, batch=w.batch, context_tokens=max(w.context_tokens, w.prompt_tokens))
     if held.max_batch is not None and held.arena_bytes is not None:
-        beside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
-        changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(beside)}
+        outside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
+        changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(outside)}
         arena = part_of(run).replace(**{f"memory.{name}": value for name, value in changes.items()})
-        found = int(evaluate.max_batch(model, arena, deploy, context_tokens=w.context_tokens))
+        budget = prepare(model, arena, deploy).budget_bytes
+        found = int(memory.max_batch(table, budget, deploy, context_tokens=w.context_tokens))
         yield _pair(run, "max batch", "sequence", found, held.max_batch)
-    content = memory.sequence_cache_bytes(model, deploy, context_tokens=w.context_tokens, rank=0)
-    blocks = memory.sequence_cache_bytes(
-        model, deploy, context_tokens=w.context_tokens, rank=0, block_tokens=deploy.block_tokens
-    )
-    peak = memory.activation_bytes(model, deploy, rank_batch=w.batch, tokens=w.prompt_tokens)
-    weights = sum(memory.weight_bytes_by_rank(model, deploy)[0].values())
-    predicted = (weights, w.batch * int(content), w.batch * int(blocks), int(peak))
+    content = memory.sequence_cache_bytes(rank, w.context_tokens)
+    blocks = memory.sequence_cache_bytes(rank, w.context_tokens, block_tokens=table.block_tokens)
+    peak = memory.activation_bytes(table, rank, sequences=w.batch, context_tokens=w.prompt_tokens)
+    predicted = (rank.fixed_bytes, w.batch * int(content), w.batch * int(blocks), int(peak))
     measured = (held.weight_bytes, held.kv_bytes, held.kv_allocated_bytes, held.activation_peak_bytes)
     for name, ours, theirs in zip(MEMORY, predicted, measured, strict=True):
         if theirs is not None:
@@ -245,14 +227,15 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
 
 
 def _time_pairs(run: MeasuredRun) -> Iterator[RunPair]:
-    model, deploy, w, part = model_of(run), deployment_of(run), _workload(run), part_of(run)
+    w = _workload(run)
+    case = prepare(model_of(run), part_of(run), deployment_of(run))
     if run.kind == "prefill":
-        estimate = evaluate.ttft(model, part, deploy, batch=w.batch, prompt_tokens=w.prompt_tokens)
+        estimate = request.ttft(case, batch=w.batch, prompt_tokens=w.prompt_tokens)
         yield _pair(run, "TTFT bound", "s", estimate.bound, run.min_s, bound=estimate.bound)
         return
-    estimate = evaluate.tpot(model, part, deploy, batch=w.batch, context_tokens=w.context_tokens)
+    estimate = request.tpot(case, batch=w.batch, context_tokens=w.context_tokens)
     yield _pair(run, "TPOT bound", "s", estimate.bound, run.min_s, bound=estimate.bound)
-    used = calibration_for(deploy, part, "decode")
+    used = calibration_for(case, "decode")
     if used is None or estimate.value is None or w.model in used.points:  # a model of the fit says nothing about it
         return
     low, high = float(estimate.low), float(estimate.high)
@@ -293,17 +276,15 @@ def _pair(
     )
 
 
-def _matrix(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun]) -> dict[str, dict[str, str]]:
-    """What each estimate rests on, by evidence; a blank is shown as one."""
-    rows: dict[str, dict[str, str]] = {}
+def _matrix(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun]) -> dict[str, dict[str, int | bool | str]]:
+    """What each estimate rests on, by kind of evidence: whether, how many runs, rows or fits, or why no run."""
+    rows: dict[str, dict[str, int | bool | str]] = {}
     fits = sum(item.scope.engine == "reference" and item.scope.phase == "decode" for item in calibrations())
     for name, kind in KINDS.items():
         estimate = name == "TPOT estimate"
-        rows[name] = {"computed": "-" if estimate else "yes"}
+        rows[name] = {"computed": not estimate}
         for source, device in DEVICES.items():
-            count = len(named(pairs, name, source))
-            rows[name][f"measured, {device}"] = f"{count} runs" if count else absent(runs, source, kind)
-        published = published_rows() if name == "TPOT bound" else 0
-        rows[name]["published"] = f"{published} rows" if published else "-"
-        rows[name]["calibrated"] = f"{fits} fits" if estimate and fits else "-"
+            rows[name][f"measured, {device}"] = len(named(pairs, name, source)) or absent(runs, source, kind)
+        rows[name]["published"] = published_rows() if name == "TPOT bound" else 0
+        rows[name]["calibrated"] = fits if estimate else 0
     return rows

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-from capacity.measure import cpu_library, source
+from capacity.measure.decoder.cpu import library
+from capacity.measure.decoder.cuda import source
 from capacity.specs.measured_run import MeasuredRun
 from capacity.validation.compare import Pair, by_group, summarise
 
@@ -24,7 +25,8 @@ TPOT_ERRORS = {"cpu": (0.10, 0.20), "gpu": (0.07, 0.15)}  # mean absolute and wo
 MAX_BATCH_BELOW = 0.02
 LEAST_IN_BAND = 0.80
 WIDEST_BAND = 1.6  # median of high over low, where engine and device are known
-READ_SHARES = ((15e9, 0.85), (8e9, 0.80))  # bytes a step, and the least share of the read bandwidth at batch 1
+NO_RUN = "no run yet"
+READ_SHARES = ((15e9, 0.85), (8e9, 0.80))  # bytes per step, and the least share of the read bandwidth at batch 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +42,28 @@ class RunPair(Pair):
 
 
 @dataclass(frozen=True)
+class Figure:
+    """One number that a target was judged on; ``unit`` is "1" for a share, "ratio" or empty for a count."""
+
+    name: str
+    value: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
-    """One promise, whether the runs keep it (None where no run judges it), and what it was judged on."""
+    """One promise, whether the runs keep it (None where no run judges it), and what it was judged on.
+
+    ``device`` and ``name`` say which; ``figures`` are what was judged, ``cases`` the first that broke the promise.
+    ``reason`` says why no run judges it.
+    """
 
     name: str
     kept: bool | None
-    shown: str
-
-    @property
-    def word(self) -> str:
-        """The verdict in a word."""
-        return {True: "kept", False: "MISSED", None: "not judged"}[self.kept]
+    figures: tuple[Figure, ...] = ()
+    cases: tuple[str, ...] = ()
+    reason: str = ""
+    device: str = ""
 
 
 def judge(
@@ -70,7 +83,7 @@ def judge(
     for source_name, device in DEVICES.items():
         here = [run for run in runs if run.source == source_name]
         mine = [pair for pair in pairs if pair.source == source_name]
-        found = (
+        found: tuple[Target, ...] = (
             _agreement(here),
             _all_compared(here, source_name, sum(run.source == source_name for run in not_compared)),
             _exact(mine, here, source_name),
@@ -81,9 +94,9 @@ def judge(
             _in_band(mine, here, source_name),
             _width(mine, here, source_name),
         )
-        yield from (Target(f"{device}: {target.name}", target.kept, target.shown) for target in found)
         if source_name == "gpu":
-            yield _read_share(here)
+            found = (*found, _read_share(here))
+        yield from (replace(target, name=f"{device}: {target.name}", device=device) for target in found)
 
 
 def named(pairs: Iterable[RunPair], quantity: str, source_name: str) -> list[RunPair]:
@@ -91,11 +104,15 @@ def named(pairs: Iterable[RunPair], quantity: str, source_name: str) -> list[Run
     return [pair for pair in pairs if pair.group == quantity and pair.source == source_name]
 
 
+def _counts(judged: str, of: Sequence[object], failed: str, which: Sequence[object]) -> tuple[Figure, Figure]:
+    return Figure(judged, len(of)), Figure(failed, len(which))
+
+
 def absent(runs: Iterable[MeasuredRun], source_name: str, *kinds: str) -> str:
     """Why no run of these kinds on this device judges anything."""
     found = [run for run in runs if run.source == source_name and run.kind in kinds]
     if not found:
-        return "no run yet"
+        return NO_RUN
     if not any(run.accepted for run in found):
         return f"{len(found)} runs, all rejected"
     return f"none of {len(found)} runs judges it"
@@ -103,7 +120,7 @@ def absent(runs: Iterable[MeasuredRun], source_name: str, *kinds: str) -> str:
 
 def other_kernels(runs: Iterable[MeasuredRun]) -> Iterator[str]:
     """One sentence a device for runs that were made by another kernel than the present one."""
-    present = {"cpu": cpu_library.source_sha256(), "gpu": source.kernel_sha256()}
+    present = {"cpu": library.source_sha256(), "gpu": source.kernel_sha256()}
     of_kernel = [run for run in runs if run.software.backend != "torch"]
     for source_name, device in DEVICES.items():
         mine = [run for run in of_kernel if run.source == source_name]
@@ -121,52 +138,55 @@ def _agreement(runs: Sequence[MeasuredRun]) -> Target:
     checked = [run for run in runs if run.quality is not None]
     wrong = [run for run in checked if run.disagreement]
     if not checked:
-        return Target(name, None, "no run yet")
-    first = f"; {wrong[0].run_id[:12]}: {wrong[0].disagreement}" if wrong else ""
-    return Target(name, not wrong, f"{len(checked)} checked, {len(wrong)} differ{first}")
+        return Target(name, None, reason=NO_RUN)
+    cases = tuple(f"{run.run_id[:12]}: {run.disagreement}" for run in wrong[:1])
+    return Target(name, not wrong, _counts("checked", checked, "differ", wrong), cases)
 
 
 def _all_compared(runs: Sequence[MeasuredRun], source_name: str, failed: int) -> Target:
+    name = "every accepted run is compared with an estimate"
     accepted = sum(run.accepted and run.kind != "ceiling" for run in runs)
-    shown = (
-        f"{accepted} runs, {failed} without an estimate"
-        if accepted
-        else absent(runs, source_name, "decode", "prefill", "memory")
-    )
-    return Target("every accepted run has an estimate beside it", not failed if accepted else None, shown)
+    if not accepted:
+        return Target(name, None, reason=absent(runs, source_name, "decode", "prefill", "memory"))
+    return Target(name, not failed, (Figure("runs", accepted), Figure("without an estimate", failed)))
 
 
 def _exact(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name, found = "memory to the byte", [pair for pair in pairs if pair.group in MEMORY]
     if not found:
-        return Target(name, None, absent(runs, source_name, "memory"))
+        return Target(name, None, reason=absent(runs, source_name, "memory"))
     off = [pair for pair in found if pair.predicted != pair.measured]
-    first = f": {off[0].group} of {off[0].name}" if off else ""
-    return Target(name, not off, f"{len(found)} figures, {len(off)} differ{first}")
+    cases = tuple(f"{pair.group} of {pair.name}" for pair in off[:1])
+    return Target(name, not off, _counts("figures", found, "differ", off), cases)
 
 
 def _batches(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name, found = "largest batch within 2 % and never above", named(pairs, "max batch", source_name)
     if not found:
-        return Target(name, None, absent(runs, source_name, "memory"))
-    fine = [0 <= pair.measured - pair.predicted <= max(1, MAX_BATCH_BELOW * pair.measured) for pair in found]
-    return Target(name, all(fine), ", ".join(f"{pair.predicted:.0f} of {pair.measured:.0f}" for pair in found))
+        return Target(name, None, reason=absent(runs, source_name, "memory"))
+    off = [pair for pair in found if not 0 <= pair.measured - pair.predicted <= max(1, MAX_BATCH_BELOW * pair.measured)]
+    cases = tuple(f"{pair.name}: {pair.predicted:.0f} of {pair.measured:.0f}" for pair in off[:3])
+    return Target(name, not off, _counts("arenas", found, "differ", off), cases)
 
 
 def _bounds(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name, found = "no bound above a measured time", [pair for pair in pairs if pair.bound is not None]
     if not found:
-        return Target(name, None, absent(runs, source_name, "decode", "prefill"))
+        return Target(name, None, reason=absent(runs, source_name, "decode", "prefill"))
     above = [pair.name for pair in found if not pair.bound_holds]
-    return Target(name, not above, f"{len(found)} bounds, {len(above)} above" + "".join(f"; {x}" for x in above[:3]))
+    return Target(name, not above, _counts("bounds", found, "above", above), tuple(above[:3]))
 
 
 def _median_bound(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"median bound / measured at batch 1 at least {LEAST_MEDIAN_BOUND}"
     found = [pair.ratio for pair in named(pairs, "TPOT bound", source_name) if pair.batch == 1]
     if not found:
-        return Target(name, None, absent(runs, source_name, "decode"))
-    return Target(name, median(found) >= LEAST_MEDIAN_BOUND, f"{median(found):.2f} over {len(found)} runs")
+        return Target(name, None, reason=absent(runs, source_name, "decode"))
+    return Target(
+        name,
+        median(found) >= LEAST_MEDIAN_BOUND,
+        (Figure("runs", len(found)), Figure("median", median(found), "ratio")),
+    )
 
 
 def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
@@ -174,45 +194,49 @@ def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_nam
     name = f"TPOT estimate, held out by model, mean {mean:.0%}, worst {worst:.0%}"
     found = named(pairs, "TPOT estimate", source_name)
     if not found:
-        return Target(name, None, absent(runs, source_name, "decode"))
+        return Target(name, None, reason=absent(runs, source_name, "decode"))
     error = summarise(found)
-    shown = f"{error.rows} runs: mean {error.mean_absolute:.1%}, worst {error.worst:.1%}"
-    return Target(name, error.mean_absolute <= mean and error.worst <= worst, shown)
+    errors = (Figure("mean", error.mean_absolute, "1"), Figure("worst", error.worst, "1"))
+    kept = error.mean_absolute <= mean and error.worst <= worst
+    return Target(name, kept, (Figure("runs", error.rows), *errors))
 
 
 def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"at least {LEAST_IN_BAND:.0%} of held-out runs inside the band of each calibration"
     found = by_group(named(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
     if not found:
-        return Target(name, None, absent(runs, source_name, "decode"))
+        return Target(name, None, reason=absent(runs, source_name, "decode"))
     shares = {calibration: summarise(rows).in_band or 0.0 for calibration, rows in found.items()}
-    shown = ", ".join(
-        f"{calibration} {share:.0%} of {len(found[calibration])}" for calibration, share in shares.items()
-    )
-    return Target(name, min(shares.values()) >= LEAST_IN_BAND, shown)
+    figures = [
+        (Figure(f"runs of {calibration}", len(found[calibration])), Figure("inside", share, "1"))
+        for calibration, share in shares.items()
+    ]
+    return Target(name, min(shares.values()) >= LEAST_IN_BAND, tuple(item for pair in figures for item in pair))
 
 
 def _width(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"median high / low of the bands at most {WIDEST_BAND}"
     found = [pair.high / pair.low for pair in pairs if pair.high is not None and pair.low]
     if not found:
-        return Target(name, None, absent(runs, source_name, "decode"))
-    return Target(name, median(found) <= WIDEST_BAND, f"{median(found):.2f}")
+        return Target(name, None, reason=absent(runs, source_name, "decode"))
+    return Target(
+        name, median(found) <= WIDEST_BAND, (Figure("runs", len(found)), Figure("median", median(found), "ratio"))
+    )
 
 
 def _read_share(runs: Sequence[MeasuredRun]) -> Target:
     """Weights and cache read over the median time of each step at batch 1, against the best read of the same device."""
     large, small = READ_SHARES
     name = (
-        f"CUDA: share of the read bandwidth at batch 1, {small[1]:.0%} from {small[0] / 1e9:.0f} GB a step, "
+        f"share of the read bandwidth at batch 1, {small[1]:.0%} from {small[0] / 1e9:.0f} GB per step, "
         f"{large[1]:.0%} from {large[0] / 1e9:.0f} GB"
     )
     shares = list(_shares(runs))
     if not shares:
-        return Target(name, None, absent(runs, "gpu", "decode"))
+        return Target(name, None, reason=absent(runs, "gpu", "decode"))
     short = [(share, least) for share, least in shares if share < least]
-    shown = f"{len(shares)} runs, least {min(share for share, _ in shares):.0%}, {len(short)} short of it"
-    return Target(name, not short, shown)
+    least = Figure("least", min(share for share, _ in shares), "1")
+    return Target(name, not short, (*_counts("runs", shares, "below", short), least))
 
 
 def _shares(runs: Sequence[MeasuredRun]) -> Iterator[tuple[float, float]]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.phases import Phase, phases
+from capacity.demand.phases import Phase
+from capacity.demand.world_phases import decision_phases
+from capacity.files import package_data
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
@@ -28,7 +27,7 @@ _SPLIT = re.compile(r"\bbackbone (\d+(?:\.\d+)?)(?: \+)? action head (\d+(?:\.\d
 
 
 @dataclass(frozen=True)
-class Case:
+class PublishedCase:
     """One row that can be judged. ``preprocessing_s`` is what the row itself says and is an input, not estimated.
 
     ``least`` are the phases for the bound: a row that does not say how many views may have had one.
@@ -38,7 +37,6 @@ class Case:
     world: WorldModelSpec
     hardware: HardwareSpec
     deploy: Deployment
-    modes: Mapping[str, str]
     timed: tuple[Phase, ...]
     least: tuple[Phase, ...]
     measured_s: float
@@ -51,7 +49,11 @@ class Case:
     @property
     def mode(self) -> str:
         """Launch mode of the phases that are not named apart."""
-        return self.modes["default"]
+        return self.mode_of("default")
+
+    def mode_of(self, phase: str) -> str:
+        """Launch mode of one phase."""
+        return self.deploy.launch_mode_of(phase) or ""
 
     def split(self) -> list[tuple[tuple[Phase, ...], float]]:
         """Groups of phases that the row times apart, each with its time; one group of all where it does not. [s]"""
@@ -63,11 +65,9 @@ class Case:
         return [(backbone, float(said[1]) * 1e-3), (head, float(said[2]) * 1e-3)]
 
 
-@cache
 def names() -> dict[str, Any]:
     """The reading of words, from ``data/published/world_names.toml``."""
-    text = files("capacity").joinpath("data/published/world_names.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return package_data.toml("data/published/world_names.toml")
 
 
 def read_rows(file: str | Path | None) -> list[dict[str, str]]:
@@ -81,9 +81,9 @@ def read_rows(file: str | Path | None) -> list[dict[str, str]]:
     return read_table(file, shipped="world_truth.csv", columns=COLUMNS)
 
 
-def read_cases(rows: list[dict[str, str]]) -> tuple[list[Case], dict[str, list[str]]]:
+def read_cases(rows: list[dict[str, str]]) -> tuple[list[PublishedCase], dict[str, list[str]]]:
     """The cases that can be judged, and the ids of the rest by the reason why not."""
-    cases: list[Case] = []
+    cases: list[PublishedCase] = []
     rest: dict[str, list[str]] = {}
     for row in rows:
         found = _case(row)
@@ -94,7 +94,7 @@ def read_cases(rows: list[dict[str, str]]) -> tuple[list[Case], dict[str, list[s
     return cases, rest
 
 
-def _case(row: Row) -> Case | str:
+def _case(row: Row) -> PublishedCase | str:
     known = names()
     model = model_id(row["model"])
     part = _looked_up(known["hardware"], row["hardware"])
@@ -128,23 +128,23 @@ def _built(
     formats: Mapping[str, Any],
     wanted: list[str],
     measured_s: float,
-) -> Case | str:
-    deploy = deployment_of(row, world, formats)
+) -> PublishedCase | str:
+    modes = {"default": runtime["mode"], **runtime.get("phases", {})}
+    deploy = deployment_of(row, world, formats).replace(launch_mode=modes)
     if hardware.peak(deploy.activations) is None:
         return "part has no path for the format"
     batch = _number(row, "batch", 1) or 1
-    timed = _timed(row, phases(world, deploy, batch=batch), wanted)
+    timed = _timed(row, decision_phases(world, deploy, batch=batch), wanted)
     if not timed:
         return "component not in this model"
     fewest = world if _number(row, "views", None) or not world.encoders else world.replace(views=1)
-    return Case(
+    return PublishedCase(
         case_id=row["case_id"],
         world=world,
         hardware=hardware,
         deploy=deploy,
-        modes={"default": runtime["mode"], **runtime.get("phases", {})},
         timed=timed,
-        least=_timed(row, phases(fewest, deploy, batch=batch), wanted),
+        least=_timed(row, decision_phases(fewest, deploy, batch=batch), wanted),
         measured_s=measured_s,
         preprocessing_s=_preprocessing_s(row.get("note", ""), measured_s) if "all" in wanted else 0.0,
         format_stated=bool(formats["stated"]),
@@ -174,7 +174,7 @@ def _runtime(label: str, model: str | None, part: str | None) -> Mapping[str, An
 def _timed(row: Row, found: tuple[Phase, ...], wanted: list[str]) -> tuple[Phase, ...]:
     timed = [phase for phase in found if "all" in wanted or phase.name in wanted]
     if row["component"] in names()["single_pass"]["components"]:
-        timed = [Phase(phase.name, 1, phase.done, phase.layers) for phase in timed]
+        timed = [replace(phase, passes=1) for phase in timed]
     return tuple(timed)
 
 

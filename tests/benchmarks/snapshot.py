@@ -8,13 +8,13 @@ new code, whose modules and names differ. It is run by hand and is no test; what
     python tests/benchmarks/snapshot.py write /tmp/new.jsonl.gz --code .
     python tests/benchmarks/snapshot.py compare /tmp/old.jsonl.gz /tmp/new.jsonl.gz [--causes causes.toml]
 
-One line of a file is one call: ``["call|model|part|deployment|at", {figure: value}]``, or ``{"refused": class}`` where it
-raised. Words are left out (verdicts, notes, what was assumed); figures have names of their own, fixed here, and the
-section "Adapters" is the only one that knows what either version calls them. A figure that a version does not have is
-written as ``GONE``.
+One line of a file is one call: ``["call|model|part|deployment|at", {figure: value}]``, or ``{"refused": class}`` where
+it raised. Words are left out (verdicts, notes, what was assumed); figures have names of their own, fixed here, and the
+section "adapters" is the only one that knows what either version calls them. A figure that a version does not have is
+written as `GONE`.
 
-``compare`` wants integers, strings and truth values equal and floats within 1e-12; it exits with 1 where something differs.
-A file of causes names differences that are meant, and only others then count:
+``compare`` wants integers, strings and truth values equal and floats within 1e-12; it exits with 1 where something
+differs. A file of causes names differences that are meant, and only others then count:
 
     [[cause]]
     name = "launch time of a decode step was counted twice"
@@ -41,7 +41,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,6 +52,7 @@ import numpy as np
 RELATIVE = 1e-12
 WIDTH = 100
 GONE = "!no such attribute"
+CASE = "@"  # begins the name of an operator, rank, phase or change, which belongs to the key and not to the quantity
 Record = tuple[str, dict[str, Any]]
 
 # ---------------------------------------------------------------------------------------------------------------- grid
@@ -60,11 +63,12 @@ ONE_THREAD = "amd-epyc-family-25-model-1-1-thread"  # the part with calibrated t
 PARTS = (
     H100, "nvidia-a100-sxm4-80gb", "nvidia-h200-sxm5-141gb", "nvidia-b200-sxm-180gb", "nvidia-l40s-pcie-48gb",
     "nvidia-rtx-4090-24gb", "nvidia-v100-sxm2-32gb", ORIN, "amd-mi300x-oam-192gb", "intel-gaudi-3-oam-128gb",
-    "apple-m3-ultra-512gb", "google-tpu-v5p-95gb", ONE_THREAD,
+    "apple-m3-ultra-512gb", ONE_THREAD,
 )  # fmt: skip
 SIZED_PARTS = (H100, "nvidia-rtx-4090-24gb", "amd-mi300x-oam-192gb", ONE_THREAD)
 WORLD_PARTS = (
-    ORIN, "nvidia-jetson-agx-thor-128gb", H100, "nvidia-a100-sxm4-80gb", "nvidia-rtx-4090-24gb", "nvidia-l40s-pcie-48gb",
+    ORIN, "nvidia-jetson-agx-thor-128gb", H100, "nvidia-a100-sxm4-80gb", "nvidia-rtx-4090-24gb",
+    "nvidia-l40s-pcie-48gb",
 )  # fmt: skip
 
 DEPLOYMENTS: dict[str, dict[str, Any]] = {
@@ -95,8 +99,7 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
         "pipeline_parallel": 2,
         "overrides": ({"part": "kv_cache", "format": "int8", "layers": ":5"}, {"part": "attention", "format": "fp16"}),
     },
-    "fraction": {"memory_fraction": 0.5},
-    "reserved": {"reserved_bytes": 3 * 2**30, "memory_fraction": 1.0},
+    "reserved": {"reserved_bytes": 3 * 2**30, "memory_fraction": 0.5},
     "block 1": {"block_tokens": 1},
     "block 256, chunk 512": {"block_tokens": 256, "prefill_chunk_tokens": 512},
     "sequences 16, chunk 4096": {"max_sequences": 16, "prefill_chunk_tokens": 4096},
@@ -110,14 +113,17 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 ALL_PARTS = {"llama-3.1-8b": ("plain", "fp8"), "gpt-oss-120b": ("plain", "int4"), "llama-3.3-70b": ("fp8", "pp2")}
 
+FORMATS = ("bf16", "fp16", "fp8_e4m3", "int8", "nvfp4")  # of ridge points
+
+HELD = ("plain", "fp8", "fp16 computed", "int4")  # deployments that the memory of world models is asked under
 ROBOT = {"period_s": 0.1, "sensing_s": 0.01, "preprocessing_s": 0.005, "network_s": 0.002}
-LAUNCH_MODES = (None, "eager", "compiled", "graph", "tuned")
 CONTROLS: dict[str, tuple[str | None, str, dict[str, Any]]] = {  # launch mode, deployment, what else is asked
-    **{f"{mode}": (mode, "plain", {}) for mode in LAUNCH_MODES},
+    "None": (None, "plain", {}),
     "None, 3 robots": (None, "plain", {"robots": 3, "formats": ()}),
-    "graph, 3 robots": ("graph", "plain", {"robots": 3}),
-    "graph, synchronous": ("graph", "plain", {"schedule": "synchronous", "formats": ()}),
-    "graph, chunked": ("graph", "plain", {"schedule": "chunked", "period_s": 0.5, "formats": ()}),
+    "eager, chunked": ("eager", "plain", {"schedule": "chunked", "period_s": 0.5, "formats": ()}),
+    "compiled, synchronous": ("compiled", "plain", {"schedule": "synchronous", "formats": ()}),
+    "graph": ("graph", "plain", {}),
+    "graph, 3 robots": ("graph", "plain", {"robots": 3, "formats": ()}),
     "graph, asynchronous": ("graph", "plain", {"schedule": "asynchronous", "executed_actions": 2, "formats": ()}),
     "graph, fp8": ("graph", "fp8", {"percentile": 90.0, "p99_over_p50": 1.4, "taken_bytes": 2**30, "formats": ()}),
     "tuned, fp8 computed": ("tuned", "fp8 computed", {"formats": ()}),
@@ -141,6 +147,7 @@ def cap() -> Any:
     return import_module("capacity")
 
 
+@cache
 def found(name: str, *homes: str) -> Any:
     """What is called ``name`` in the first of ``homes`` that has it, or in the one file that defines it."""
     for home in homes:
@@ -173,53 +180,57 @@ def rows_of(thing: Any, *names: str) -> tuple[Any, ...]:
     return () if rows is GONE else tuple(rows.values() if isinstance(rows, Mapping) else rows)
 
 
-def figures(thing: Any, *names: str | tuple[str, ...]) -> dict[str, Any]:
-    """Figures of a result under their old names; a tuple gives the old name and then newer ones."""
-    spelt = [(name,) if isinstance(name, str) else name for name in names]
-    return {each[0]: read(thing, *each) for each in spelt}
+def figures(thing: Any, names: str) -> dict[str, Any]:
+    """Figures of a result by name; "old/new" is one that a later version calls new, under its old name."""
+    return {name.split("/")[0]: read(thing, *name.split("/")) for name in names.split()}
 
 
-def control_of(world: Any, part: Any, settings: Mapping[str, Any], launch_mode: str | None, **asked: Any) -> Any:
-    """A control plan. In the old code the launch mode is asked for beside the deployment, later in it."""
-    return _launched(cap().control, world, part, settings, launch_mode, asked)
+def each(rows: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Figures of several alike, as operators or ranks; the mark keeps their names apart from those of figures."""
+    return {f"{CASE}{name}": told for name, told in rows}
 
 
-def frames_of(world: Any, part: Any, settings: Mapping[str, Any], launch_mode: str | None, **asked: Any) -> Any:
+@cache
+def deployment(chosen: str, **more: str) -> Any:
+    """A deployment of `DEPLOYMENTS`."""
+    return cap().Deployment(**DEPLOYMENTS[chosen], **more)
+
+
+def control_of(world: Any, part: Any, chosen: str, launch_mode: str | None, **asked: Any) -> Any:
+    """A control plan."""
+    return _launched(cap().control, world, part, chosen, launch_mode, asked)
+
+
+def frames_of(world: Any, part: Any, chosen: str, launch_mode: str | None, **asked: Any) -> Any:
     """A frame plan."""
     frames = found("frames", "capacity", "capacity.studies.interactive")
-    return _launched(frames, world, part, settings, launch_mode, asked)
+    return _launched(frames, world, part, chosen, launch_mode, asked)
 
 
 def _launched(
-    ask: Callable[..., Any],
-    world: Any,
-    part: Any,
-    settings: Mapping[str, Any],
-    launch_mode: str | None,
-    asked: Mapping[str, Any],
+    ask: Callable[..., Any], world: Any, part: Any, chosen: str, launch_mode: str | None, asked: Mapping[str, Any]
 ) -> Any:
+    """In the old code the launch mode is asked for beside the deployment, and None means the bound; later in it."""
     if "launch_mode" in inspect.signature(ask).parameters:
-        return ask(world, part, cap().Deployment(**settings), launch_mode=launch_mode, **asked)
-    mode = "none" if launch_mode is None else launch_mode
-    return ask(world, part, cap().Deployment(**settings, launch_mode=mode), **asked)
+        return ask(world, part, deployment(chosen), launch_mode=launch_mode, **asked)
+    return ask(world, part, deployment(chosen, launch_mode=launch_mode), bound_only=launch_mode is None, **asked)
 
 
-def on_all_parts(model: Any, parts: Iterable[Any], settings: Mapping[str, Any], workload: Any) -> tuple[Any, ...]:
+def on_all_parts(model: Any, parts: Iterable[Any], chosen: str, workload: Any) -> tuple[Any, ...]:
     """Rows of one question to all parts."""
     ask = found("size_on_all_parts", "capacity", "capacity.studies.all_parts")
-    deploy = cap().Deployment(**settings)
     if "at" not in inspect.signature(ask).parameters:
-        return rows_of(ask(model, tuple(parts), deploy, workload=workload), "rows")
+        return rows_of(ask(model, tuple(parts), deployment(chosen), workload=workload), "rows")
     at = found("At", "capacity.studies.sizing")(
         workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens
     )
-    return rows_of(ask(model, tuple(parts), deploy, at, workload=workload), "rows")
+    return rows_of(ask(model, tuple(parts), deployment(chosen), at, workload=workload), "rows")
 
 
-def held_of(world: Any, settings: Mapping[str, Any], batch: int) -> dict[str, Any]:
+def held_of(world: Any, chosen: str, batch: int) -> dict[str, Any]:
     """Memory of a world model by what holds it. [B]"""
     held = found("held_bytes", "capacity.evaluate_world")
-    return by_use(held(world, cap().Deployment(**settings), batch=batch).items())
+    return by_use(held(world, deployment(chosen), batch=batch).items())
 
 
 def by_use(lines: Iterable[tuple[str, int]]) -> dict[str, Any]:
@@ -229,7 +240,7 @@ def by_use(lines: Iterable[tuple[str, int]]) -> dict[str, Any]:
     for name, size in lines:
         use = _use(name)
         if use is None:
-            others[name] = size
+            others[f"{CASE}{name}"] = size
             continue
         sums[use] += int(size)
         if use == "weights":
@@ -246,63 +257,64 @@ def _use(name: str) -> str | None:
     return "state" if low.startswith("state") else "activations" if low.startswith("activation") else None
 
 
-def estimate_figures(found: Any) -> dict[str, Any]:
+def estimate_figures(estimate: Any) -> dict[str, Any]:
     """An estimate: times, verdicts, and what binds by name."""
-    code, names = read(found, "bound_by"), read(found, "operators")
-    scalar = isinstance(code, str)
-    told = code if scalar else np.asarray(names, dtype=object)[np.asarray(code)].tolist()
+    rows = rows_of(estimate, "rows")
     return {
-        **figures(found, "quantity", "bound", "attainable", "value", "low", "high", "fits", "evidence"),
-        "bound_by": told,
-        "rows": {
-            read(row, "operator", "name"): figures(row, "moved_bytes", "flop", "bound_s", "bound_by")
-            for row in rows_of(found, "rows")
-        },
+        **figures(estimate, "quantity bound attainable value low high fits evidence"),
+        "bound_by": binding_names(read(estimate, "bound_by"), read(estimate, "operators")),
+        "rows": each((read(row, "operator"), figures(row, "moved_bytes flop bound_s bound_by")) for row in rows),
     }
 
 
-def sizing_figures(found: Any) -> dict[str, Any]:
+def binding_names(bound_by: Any, operators: Any) -> Any:
+    """What binds, in words; in arrays of the old code it is a code into ``operators``."""
+    if isinstance(bound_by, str) or np.asarray(bound_by).dtype.kind not in "iu":
+        return bound_by
+    return np.asarray(operators, dtype=object)[np.asarray(bound_by)]
+
+
+def sizing_figures(sizing: Any) -> dict[str, Any]:
     """A sizing: its numbers, verdicts and kinds of evidence, none of its sentences."""
+    numbers = """
+        devices batch memory_tokens tpot_context_tokens prompt_tokens fits margin_bytes max_batch max_context_tokens
+        max_context_bound_by ridge_flop_per_byte intensity_flop_per_byte request_bound_s tokens_per_s_bound parameters
+        active_parameters missed evidence
+    """
+    objectives = rows_of(sizing, "objectives")
     return {
-        **figures(
-            found, "devices", "batch", "memory_tokens", "tpot_context_tokens", "prompt_tokens", "fits", "margin_bytes",
-            "max_batch", "max_context_tokens", "max_context_bound_by", "ridge_flop_per_byte", "intensity_flop_per_byte",
-            "request_bound_s", "tokens_per_s_bound", "parameters", "active_parameters", "missed", "evidence",
-        ),  # fmt: skip
-        "ledger": {f"rank {read(ledger, 'rank')}": ledger_figures(ledger) for ledger in rows_of(found, "ledger")},
-        "objectives": {
-            read(objective, "name"): figures(objective, "limit_s", "bound_s", "missed")
-            for objective in rows_of(found, "objectives")
-        },
-        "tpot": estimate_figures(read(found, "tpot")),
-        "ttft": estimate_figures(read(found, "ttft")),
+        **figures(sizing, numbers),
+        "ledger": each((f"rank {read(row, 'rank')}", ledger_figures(row)) for row in rows_of(sizing, "ledger")),
+        "objectives": each((read(row, "name"), figures(row, "limit_s bound_s missed")) for row in objectives),
+        "tpot": estimate_figures(read(sizing, "tpot")),
+        "ttft": estimate_figures(read(sizing, "ttft")),
     }
 
 
 def ledger_figures(ledger: Any) -> dict[str, Any]:
     """The memory of one device by use. [B]"""
     lines = [(read(line, "name"), read(line, "held_bytes")) for line in rows_of(ledger, "lines")]
-    sums = figures(ledger, "devices", "total_bytes", "usable_bytes", "capacity_bytes", "margin_bytes")
-    return by_use(lines) | sums
+    return by_use(lines) | figures(ledger, "devices total_bytes usable_bytes capacity_bytes margin_bytes")
 
 
 def control_figures(plan: Any) -> dict[str, Any]:
     """A control plan: phases by name, what was judged, robots, and changes by kind and their order in it."""
-    timing = ("period_s", "schedule", "chunk_actions", "executed_actions", "percentile", "p99_over_p50")
-    judged = ("latency_s", "late_s", "limit_s", "margin_s", "met", "miss_rate", "fits")
-    change = ("what", "latency_s", "saved_s", "margin_s", "met", "needed_bytes", "cost_rank")
+    numbers = """
+        missed_at_bound shares replan_per_s action_throughput_per_s control_per_s stall_share overlapped_interval_s
+        delay_steps reaction_s needed_bytes usable_bytes met
+    """
+    timing = "period_s schedule chunk_actions executed_actions percentile p99_over_p50"
+    change = "what latency_s saved_s margin_s met needed_bytes cost_rank"
+    cheapest = read(plan, "cheapest")
     return {
-        **figures(
-            plan, "missed_at_bound", "shares", "replan_per_s", "action_throughput_per_s", "control_per_s", "stall_share",
-            "overlapped_interval_s", "delay_steps", "reaction_s", "needed_bytes", "usable_bytes", "met",
-        ),  # fmt: skip
-        "timing": figures(read(plan, "timing"), *timing),
+        **figures(plan, numbers),
+        "timing": figures(read(plan, "timing"), timing),
         "decision": decision_figures(read(plan, "decision")),
-        "judged": figures(read(plan, "judged"), *judged),
-        "robots": figures(read(plan, "robots"), "in_turns", "batched_at_any_time", "batched_together"),
-        "changes": {name: figures(row, *change) for name, row in by_kind(rows_of(plan, "changes"))},
-        "refused": {name: figures(row, "what") for name, row in by_kind(rows_of(plan, "refused"))},
-        "cheapest": None if read(plan, "cheapest") is None else figures(read(plan, "cheapest"), "kind", "latency_s"),
+        "judged": figures(read(plan, "judged"), "latency_s late_s limit_s margin_s met miss_rate fits"),
+        "robots": figures(read(plan, "robots"), "in_turns batched_at_any_time batched_together"),
+        "changes": each((name, figures(row, change)) for name, row in by_kind(rows_of(plan, "changes"))),
+        "unanswered": each((name, figures(row, "what")) for name, row in by_kind(rows_of(plan, "refused"))),
+        "cheapest": None if cheapest is None else figures(cheapest, "kind latency_s"),
     }
 
 
@@ -317,35 +329,36 @@ def by_kind(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 def decision_figures(decision: Any) -> dict[str, Any]:
     """A decision and each of its phases."""
-    phase = (
-        "passes", "flop", "moved_bytes", "launches", "bound_s", "bound_by", "memory_s", "compute_s", "launch_mode",
-        "value_s",
-    )  # fmt: skip
+    phase = "passes flop moved_bytes launches bound_s bound_by memory_s compute_s launch_mode value_s"
+    rows = rows_of(decision, "phases")
     return {
-        **figures(decision, "bound_s", "value_s", "low_s", "high_s", "best_s", "evidence"),
-        "phases": {read(row, "name"): figures(row, *phase) for row in rows_of(decision, "phases")},
-        "order": [read(row, "name") for row in rows_of(decision, "phases")],
+        **figures(decision, "bound_s value_s low_s high_s best_s evidence"),
+        "phases": each((read(row, "name"), figures(row, phase)) for row in rows),
+        "order": [read(row, "name") for row in rows],
     }
 
 
 def frame_figures(plan: Any) -> dict[str, Any]:
     """A frame plan."""
-    return {
-        **figures(
-            plan, "sessions", "frame_s", "frame_bound_s", "budget_s", "met", "frames_per_s", "start_s",
-            "sessions_in_time", "sessions_in_memory", "sessions_at_most", "cache_tokens", "session_bytes",
-            "growth_bytes_per_s", "seconds_until_full",
-        ),  # fmt: skip
-        "decision": decision_figures(read(plan, "decision")),
-    }
+    numbers = """
+        sessions frame_s frame_bound_s budget_s met frames_per_s start_s sessions_in_time sessions_in_memory
+        sessions_at_most cache_tokens session_bytes growth_bytes_per_s seconds_until_full
+    """
+    return {**figures(plan, numbers), "decision": decision_figures(read(plan, "decision"))}
 
 
 def part_figures(row: Any) -> dict[str, Any]:
     """One part among all."""
-    return figures(
-        row, "fits", "devices", "margin_bytes", "max_batch", "max_context_tokens", "ttft_bound_s", "tpot_bound_s",
-        "bound_by", "tokens_per_s_bound", "missed", "holds",
-    )  # fmt: skip
+    numbers = """
+        fits devices margin_bytes max_batch max_context_tokens ttft_bound_s tpot_bound_s bound_by tokens_per_s_bound
+        missed holds
+    """
+    return figures(row, numbers)
+
+
+def count_figures(count: Any) -> dict[str, Any]:
+    """Parameters."""
+    return figures(count, "total active read_per_token embedding lm_head by_module")
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -370,40 +383,43 @@ def language_records(models: str) -> Iterator[Record]:
     parts = {name: cap().load_hardware(name) for name in PARTS}
     for name in matching(cap().model_ids(), models):
         model = cap().load_model(name)
-        counts = ("total", "active", "read_per_token", "embedding", "lm_head", "by_module")
-        yield call(
-            ("parameter_count", name, "", "", ""), lambda m=model: cap().parameter_count(m), lambda c: figures(c, *counts)
-        )
-        for chosen, settings in DEPLOYMENTS.items():
-            deploy = cap().Deployment(**settings)
-            yield from model_records(name, model, chosen, deploy)
+        yield call(("parameter_count", name, "", "", ""), partial(cap().parameter_count, model), count_figures)
+        for chosen in DEPLOYMENTS:
+            yield from model_records(name, model, chosen)
             for part_name, part in parts.items():
-                yield from part_records((name, part_name, chosen), model, part, deploy)
+                yield from part_records((name, part_name, chosen), model, part)
         yield from sizing_records(name, model, parts)
 
 
-def model_records(name: str, model: Any, chosen: str, deploy: Any) -> Iterator[Record]:
+def model_records(name: str, model: Any, chosen: str) -> Iterator[Record]:
     """What depends on no part."""
     batch, context = np.array(BATCHES)[:, None], np.array(CONTEXTS)
-    both, key = {"batch": batch, "context_tokens": context}, (name, "", chosen)
-    prompts = {"batch": batch, "tokens": context}
-    yield call(("weight_bytes", *key, ""), lambda: cap().weight_bytes(model, deploy), value)
-    yield call(("kv_cache_bytes", *key, at(**both)), lambda: cap().kv_cache_bytes(model, deploy, **both), value)
-    yield call(("state_bytes", *key, at(batch=batch)), lambda: cap().state_bytes(model, deploy, batch=batch), value)
-    yield call(("activation_bytes", *key, at(**prompts)), lambda: cap().activation_bytes(model, deploy, **prompts), value)
+    for figure, asked in {
+        "weight_bytes": {},
+        "kv_cache_bytes": {"batch": batch, "context_tokens": context},
+        "state_bytes": {"batch": batch},
+        "activation_bytes": {"batch": batch, "tokens": context},
+    }.items():
+        ask = partial(asking, figure, (model,), chosen, asked)
+        yield call((figure, name, "", chosen, at(**asked)), ask, value)
 
 
-def part_records(key: tuple[str, str, str], model: Any, part: Any, deploy: Any) -> Iterator[Record]:
+def part_records(key: tuple[str, str, str], model: Any, part: Any) -> Iterator[Record]:
     """Limits and times on one part."""
     batch, context = np.array(BATCHES), np.array(CONTEXTS)
-    case, column = (model, part, deploy), batch[:, None]
-    decode, prompts = {"batch": column, "context_tokens": context}, {"batch": column, "prompt_tokens": context}
-    yield call(
-        ("max_batch", *key, at(context_tokens=context)), lambda: cap().max_batch(*case, context_tokens=context), value
-    )
-    yield call(("max_context", *key, at(batch=batch)), lambda: cap().max_context(*case, batch=batch), value)
-    yield call(("tpot", *key, at(**decode)), lambda: cap().tpot(*case, **decode), estimate_figures)
-    yield call(("ttft", *key, at(**prompts)), lambda: cap().ttft(*case, **prompts), estimate_figures)
+    for figure, asked, take in (
+        ("max_batch", {"context_tokens": context}, value),
+        ("max_context", {"batch": batch}, value),
+        ("tpot", {"batch": batch[:, None], "context_tokens": context}, estimate_figures),
+        ("ttft", {"batch": batch[:, None], "prompt_tokens": context}, estimate_figures),
+    ):
+        ask = partial(asking, figure, (model, part), key[2], asked)
+        yield call((figure, *key, at(**asked)), ask, take)
+
+
+def asking(figure: str, specs: tuple[Any, ...], chosen: str, asked: Mapping[str, Any]) -> Any:
+    """One of the promised functions."""
+    return getattr(cap(), figure)(*specs, deployment(chosen), **asked)
 
 
 def at(**numbers: np.ndarray) -> str:
@@ -413,41 +429,39 @@ def at(**numbers: np.ndarray) -> str:
 
 def sizing_records(name: str, model: Any, parts: Mapping[str, Any]) -> Iterator[Record]:
     """Sizings of one model, with ledgers and rows by operator."""
-    for part_name in SIZED_PARTS:
-        for chosen in SIZED:
-            deploy = cap().Deployment(**DEPLOYMENTS[chosen])
-            for asked, work in WORKLOADS.items():
-                workload = cap().Workload(**work)
-                case = (model, parts[part_name], workload, deploy)
-                yield call(("size", name, part_name, chosen, asked), lambda c=case: cap().size(*c), sizing_figures)
+    for part, chosen, (told, work) in product(SIZED_PARTS, SIZED, WORKLOADS.items()):
+        ask = partial(sizing_of, model, parts[part], work, chosen)
+        yield call(("size", name, part, chosen, told), ask, sizing_figures)
+
+
+def sizing_of(model: Any, part: Any, work: Mapping[str, Any], chosen: str) -> Any:
+    """One sizing."""
+    return cap().size(model, part, cap().Workload(**work), deployment(chosen))
 
 
 def catalogue_records(models: str) -> Iterator[Record]:
     """What every part of the catalogue answers: ridge points, and one question to all of them."""
     parts = {name: cap().load_hardware(name) for name in cap().hardware_ids()}
-    for name, part in parts.items():
-        for number_format in ("bf16", "fp16", "fp8_e4m3", "int8", "nvfp4"):
-            for measured in (False, True):
-                asked = {"number_format": number_format, "attainable": measured}
-                told = f"{number_format} {'attainable' if measured else 'datasheet'}"
-                yield call(("ridge_point", "", name, "", told), lambda p=part, a=asked: cap().ridge_point(p, **a), value)
+    for name, number_format, measured in product(parts, FORMATS, (False, True)):
+        key = ("ridge_point", "", name, "", f"{number_format} {'attainable' if measured else 'datasheet'}")
+        yield call(key, partial(cap().ridge_point, parts[name], number_format, attainable=measured), value)
     for name in matching(ALL_PARTS, models):
-        for chosen in ALL_PARTS[name]:
-            for asked, work in WORKLOADS.items():
-                yield from all_parts_records(name, parts, chosen, asked, cap().Workload(**work))
+        for chosen, told in product(ALL_PARTS[name], WORKLOADS):
+            yield from all_parts_records(name, parts, chosen, told)
 
 
-def all_parts_records(name: str, parts: Mapping[str, Any], chosen: str, asked: str, workload: Any) -> Iterator[Record]:
-    """One record a part, and one for their order."""
-    model, settings = cap().load_model(name), DEPLOYMENTS[chosen]
+def all_parts_records(name: str, parts: Mapping[str, Any], chosen: str, told: str) -> Iterator[Record]:
+    """One question to all parts: a record a part, and one for their order."""
     rows: list[Any] = []
-    yield call(
-        ("all_parts", name, "", chosen, asked),
-        lambda: on_all_parts(model, parts.values(), settings, workload),
-        lambda answer: rows.extend(answer) or {"order": [read(row, "part") for row in answer]},
-    )
+
+    def ask() -> list[str]:
+        workload = cap().Workload(**WORKLOADS[told])
+        rows.extend(on_all_parts(cap().load_model(name), parts.values(), chosen, workload))
+        return [read(row, "part") for row in rows]
+
+    yield call(("all_parts", name, "", chosen, told), ask, lambda names: {"order": names})
     for row in rows:
-        yield f"all_parts|{name}|{read(row, 'part')}|{chosen}|{asked}", part_figures(row)
+        yield f"all_parts|{name}|{read(row, 'part')}|{chosen}|{told}", part_figures(row)
 
 
 def world_records(models: str) -> Iterator[Record]:
@@ -455,11 +469,8 @@ def world_records(models: str) -> Iterator[Record]:
     parts = {name: cap().load_hardware(name) for name in WORLD_PARTS}
     for name in matching(cap().world_model_ids(), models):
         world = cap().load_world_model(name)
-        for chosen in ("plain", "fp8", "fp16 computed", "int4"):
-            settings = DEPLOYMENTS[chosen]
-            for batch in BATCHES:
-                key = ("held", name, "", chosen, f"batch {batch}")
-                yield call(key, lambda w=world, s=settings, b=batch: held_of(w, s, b), dict)
+        for chosen, batch in product(HELD, BATCHES):
+            yield call(("held", name, "", chosen, f"batch {batch}"), partial(held_of, world, chosen, batch), dict)
         for part_name, part in parts.items():
             yield from robot_records((name, part_name), world, part)
 
@@ -467,15 +478,12 @@ def world_records(models: str) -> Iterator[Record]:
 def robot_records(key: tuple[str, str], world: Any, part: Any) -> Iterator[Record]:
     """Control plans and frame plans of one world model on one part."""
     for told, (mode, chosen, asked) in CONTROLS.items():
-        if "power_mode" in asked and key[1] != ORIN:
-            continue
-        case = (world, part, DEPLOYMENTS[chosen], mode)
-        yield call(
-            ("control", *key, chosen, told), lambda c=case, a=asked: control_of(*c, **ROBOT | a), control_figures
-        )
+        if "power_mode" not in asked or key[1] == ORIN:
+            ask = partial(control_of, world, part, chosen, mode, **ROBOT | asked)
+            yield call(("control", *key, chosen, told), ask, control_figures)
     for told, (mode, asked) in FRAMES.items():
-        case = (world, part, DEPLOYMENTS["plain"], mode)
-        yield call(("frames", *key, "plain", told), lambda c=case, a=asked: frames_of(*c, **a), frame_figures)
+        ask = partial(frames_of, world, part, "plain", mode, **asked)
+        yield call(("frames", *key, "plain", told), ask, frame_figures)
 
 
 def matching(names: Iterable[str], glob: str) -> list[str]:
@@ -485,15 +493,18 @@ def matching(names: Iterable[str], glob: str) -> list[str]:
 
 def write(path: Path, models: str) -> None:
     """Write the whole grid, one call a line."""
-    started, count = time.perf_counter(), Counter()
-    with opened(path, "w") as file:
+    began, count = time.process_time(), Counter[str]()
+    unfinished = path.with_name(f"unfinished-{path.name}")
+    with opened(unfinished, "w") as file:
         for records in (language_records, catalogue_records, world_records):
             for key, answer in records(models):
                 file.write(json.dumps([key, answer], default=as_plain, separators=(",", ":")) + "\n")
-                count["refused" if "refused" in answer and isinstance(answer["refused"], str) else "answered"] += 1
-            print(f"{records.__name__} done, {time.perf_counter() - started:.0f} s", file=sys.stderr)
-    size = path.stat().st_size / 1e6
-    print(f"{path}: code {code_told()}; {count['answered']:,} calls answered, {count['refused']:,} refused, {size:.1f} MB")
+                count["refused" if "refused" in answer else "answered"] += 1
+            print(f"{records.__name__} done, {time.process_time() - began:.0f} s of one core", file=sys.stderr)
+    unfinished.replace(path)
+    took = time.process_time() - began
+    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {took:.0f} s of one core, code {code_told()}")
+    say(f"{count['answered']:,} calls answered, {count['refused']:,} refused")
 
 
 def as_plain(thing: Any) -> Any:
@@ -571,7 +582,7 @@ def compare_files(old: Path, new: Path, models: str) -> Comparison:
         name = key.split("|")[0]
         if key not in before or key not in after:
             kind = "call is new" if key in after else "call is gone"
-            result.found.append(Difference(key, name, kind, *(told.get(key, "") and "..." for told in (before, after))))
+            result.found.append(Difference(key, name, kind, before.get(key), after.get(key)))
             continue
         told, now = json.loads(before[key]), json.loads(after[key])
         if before[key] == after[key]:
@@ -605,7 +616,7 @@ def leaves(answer: Any) -> int:
 
 def call_differences(key: str, name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[Difference | None]:
     """Differences of two answers to one call, None for each leaf that is alike."""
-    was, now = (isinstance(answer.get("refused"), str) for answer in (old, new))
+    was, now = "refused" in old, "refused" in new
     if was and now:
         alike = old["refused"] == new["refused"]
         yield None if alike else Difference(key, name, "refused otherwise", old["refused"], new["refused"])
@@ -621,23 +632,18 @@ def differences(key: str, quantity: str, old: Any, new: Any) -> Iterator[Differe
     """Walk two values; names of figures go on in the quantity, those of cases (a rank, an operator) in the key."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in dict.fromkeys((*old, *new)):
-            deeper = f"{quantity}.{name}" if named_figure(name) else quantity
-            place = key if named_figure(name) else f"{key}|{name}"
+            case = name.startswith(CASE)
+            deeper, place = (quantity, f"{key}|{name[1:]}") if case else (f"{quantity}.{name}", key)
             if name in old and name in new:
                 yield from differences(place, deeper, old[name], new[name])
             else:
                 kind = "figure is new" if name in new else "figure is gone"
-                yield Difference(f"{key}|{name}", deeper, kind, old.get(name, ""), new.get(name, ""))
+                yield Difference(place, deeper, kind, old.get(name, ""), new.get(name, ""))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (was, now) in enumerate(zip(old, new, strict=True)):
             yield from differences(f"{key}[{index}]", quantity, was, now)
     else:
         yield leaf_difference(key, quantity, old, new)
-
-
-def named_figure(name: str) -> bool:
-    """Whether a name is one that `figures` or a function beside it gave, not that of an operator, rank or phase."""
-    return name in FIGURES
 
 
 def leaf_difference(key: str, quantity: str, old: Any, new: Any) -> Difference | None:
@@ -669,24 +675,6 @@ def is_number(item: Any) -> bool:
     return isinstance(item, int | float) and not isinstance(item, bool)
 
 
-# Names of figures; other names in an answer say which operator, rank, phase, objective, change or module it is of.
-FIGURES = frozenset(
-    """
-    value total active read_per_token embedding lm_head by_module quantity bound attainable low high fits evidence
-    bound_by rows moved_bytes flop bound_s devices batch memory_tokens tpot_context_tokens prompt_tokens margin_bytes
-    max_batch max_context_tokens max_context_bound_by ridge_flop_per_byte intensity_flop_per_byte request_bound_s
-    tokens_per_s_bound parameters active_parameters missed ledger objectives tpot ttft limit_s weights_bytes kv_bytes
-    kv_rest_bytes state_bytes activations_bytes weights_parts others total_bytes usable_bytes capacity_bytes
-    missed_at_bound shares replan_per_s action_throughput_per_s control_per_s stall_share overlapped_interval_s
-    delay_steps reaction_s needed_bytes met timing decision judged robots changes refused cheapest period_s schedule
-    chunk_actions executed_actions percentile p99_over_p50 latency_s late_s margin_s miss_rate in_turns
-    batched_at_any_time batched_together what saved_s cost_rank kind passes launches memory_s compute_s launch_mode
-    value_s low_s high_s best_s phases order sessions frame_s frame_bound_s budget_s frames_per_s start_s
-    sessions_in_time sessions_in_memory sessions_at_most cache_tokens session_bytes growth_bytes_per_s
-    seconds_until_full ttft_bound_s tpot_bound_s holds
-    """.split()
-)
-
 # ----------------------------------------------------------------------------------------------------------- reporting
 
 
@@ -704,7 +692,8 @@ def report(result: Comparison, causes: list[Cause]) -> int:
     for found in result.found:
         cause = next((cause.name for cause in causes if cause.explains(found)), None)
         (left if cause is None else explained[cause]).append(found)
-    say(f"{result.calls:,} calls; {result.alike:,} values alike, {len(result.found):,} differ, {len(left):,} unexplained")
+    differ = len(result.found)
+    say(f"{result.calls:,} calls; {result.alike:,} values alike, {differ:,} differ, {len(left):,} unexplained")
     for cause, mine in explained.items():
         say(f"\nCAUSE {cause}: {len(mine):,} differences" if mine else f"\nCAUSE {cause}: explains nothing")
         for group in grouped(mine):

@@ -11,7 +11,7 @@ from capacity.catalog.models import load_model, model_ids
 from capacity.demand.memory import parameter_count
 from capacity.errors import SpecError
 
-# total_size of the index beside each checkpoint, as tests/data/model_oracle.csv cites them (column published_source);
+# total_size of the index of each checkpoint, as tests/data/model_oracle.csv cites them (column published_source);
 # for Llama-2 in fp32 and less the rotary buffers.
 PUBLISHED_PARAMETERS = {
     "llama-2-7b": 6_738_415_616,
@@ -153,10 +153,10 @@ def test_a_path_to_nothing_is_refused(name):
         load_model(name)
 
 
-def test_files_of_a_checkpoint_that_appear_beside_a_configuration_are_seen(tmp_path):
+def test_files_of_a_checkpoint_that_appear_next_to_a_configuration_are_seen(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY | {"torch_dtype": "bfloat16"}))
     assert load_model(tmp_path).checkpoint.total_bytes is None
 
     (tmp_path / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(SpecError, match=r"model\.safetensors: cut off"):
+    with pytest.raises(SpecError, match=r"model\.safetensors: truncated"):
         load_model(tmp_path)

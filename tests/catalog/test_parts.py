@@ -102,7 +102,7 @@ def test_capacity_is_what_the_driver_reports(part_id, gigabytes):
     assert round(catalog.load_hardware(part_id).memory.capacity_bytes / 1e9, 1) == gigabytes
 
 
-# The trap table of the survey (section 3): right value beside the wrong one seen in a public table.
+# The trap table of the survey (section 3): right value next to the wrong one seen in a public table.
 @pytest.mark.parametrize(
     ("part_id", "field", "right"),
     [
@@ -359,7 +359,7 @@ def test_a_table_serves_as_well_as_a_file():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('based_on = "ours"\nname = "x"', "based_on leads in a circle"),
+        ('based_on = "ours"\nname = "x"', "based_on is circular"),
         ('based_on = "nvidia-h1000"', "unknown part 'nvidia-h1000'; nearest"),
         ("based_on = 7", "based_on must be the id of a part, got 7"),
         ('name = "x"', "ours.toml: memory is missing"),

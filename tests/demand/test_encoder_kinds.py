@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.encoders import encoder_pass
+from capacity.demand.encoders import encoder_work
 from capacity.specs.deployment import Deployment
 from capacity.specs.world import WorldModelSpec
 
@@ -29,7 +29,7 @@ def counted(make, *shape: int) -> int:
 def encoded(name: str, index: int = 0) -> float:
     """Arithmetic of one image through an encoder of a shipped model. [FLOP]"""
     world = load_world_model(name)
-    return sum(item.flop for item in encoder_pass(world, BF16, world.encoders[index], images=1))
+    return float(encoder_work(world, BF16, world.encoders[index], images=1).flop)
 
 
 def projections(*widths: int) -> nn.Sequential:
@@ -169,7 +169,7 @@ def test_a_causal_video_tokenizer():
         return nn.Sequential(*shrinking, nn.Conv3d(96, 6, 1))
 
     world = tokenizer()
-    made = sum(item.flop for item in encoder_pass(world, BF16, world.encoders[0], images=1))
+    made = encoder_work(world, BF16, world.encoders[0], images=1).flop
 
     assert world.image_tokens == 5 * 16 * 16
     assert made == counted(network, 1, 3, 17, 64, 64)
@@ -225,10 +225,10 @@ def test_a_resampler_projects_the_patches_of_every_image(images):
             return latents
 
     world = resampled(heads, width, source, queries)
-    made = encoder_pass(world, BF16, world.encoders[0], images=images)
+    made = encoder_work(world, BF16, world.encoders[0], images=images)
 
-    assert sum(item.flop for item in made) == counted(Resampler, images, source, 768)
+    assert made.flop == counted(Resampler, images, source, 768)
     # Every weight is read once, whatever the images: two of 768 x 256, two of 256 x 256, eight of the feed-forward.
     weights = 2 * (2 * 768 * width + 2 * width**2 + 8 * width**2)
     norms = 2 * 2 * width
-    assert sum(item.weight_bytes for item in made) == 2 * (weights + norms)
+    assert made.weight_bytes == 2 * (weights + norms)

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.encoders import encoder_pass
-from capacity.demand.memory import parameter_count
-from capacity.importers.worlds.policies import import_world_model
+from capacity.demand.encoders import encoder_work
+from capacity.demand.parameters import parameter_count
+from capacity.importers.worlds.model import import_world_model
 from capacity.specs.deployment import Deployment
 from capacity.specs.world import WorldModelSpec
 
@@ -28,7 +28,7 @@ VIT_B = {"model_type": "clip_vision_model", "patch_size": 16}
 
 
 def encode_flop(world: WorldModelSpec, images: int = 1) -> float:
-    return sum(item.flop for item in encoder_pass(world, BF16, world.encoders[0], images=images))
+    return float(encoder_work(world, BF16, world.encoders[0], images=images).flop)
 
 
 def imported(config: dict) -> WorldModelSpec:
@@ -70,7 +70,7 @@ def test_transformer_encoders_have_their_published_parameters():
 # OpenVLA: 218.97 + 164.64 GF an image for the two encoders, and the projector's three matrices at 256 tokens.
 def test_openvla_encodes_an_image_with_both_encoders():
     world = load_world_model("openvla-7b")
-    both = sum(item.flop for encoder in world.encoders for item in encoder_pass(world, BF16, encoder, images=1))
+    both = sum(encoder_work(world, BF16, encoder, images=1).flop for encoder in world.encoders)
     projector = 2 * 256 * (8704 * 2176 + 4096 * 8704 + 4096 * 4096)
 
     assert round((both - projector) / 1e9, 1) == 383.6
@@ -78,10 +78,10 @@ def test_openvla_encodes_an_image_with_both_encoders():
 
 def test_arithmetic_grows_with_images_and_weights_do_not():
     world = imported(SO400M)
-    one, eight = (encoder_pass(world, BF16, world.encoders[0], images=count) for count in (1, 8))
+    one, eight = (encoder_work(world, BF16, world.encoders[0], images=count) for count in (1, 8))
 
-    assert sum(i.flop for i in eight) == 8 * sum(i.flop for i in one)
-    assert sum(i.weight_bytes for i in eight) == sum(i.weight_bytes for i in one)
+    assert eight.flop == 8 * one.flop
+    assert eight.weight_bytes == one.weight_bytes
 
 
 def test_an_encoder_of_tabulated_arithmetic_is_charged_that():

@@ -1,171 +1,144 @@
-"""Phases of a decision: passes by kind of head, work against sums by hand and an operator-level count, refusals."""
+"""FLOP and bytes of prefill and decode of a language model against independent counts."""
 
 from __future__ import annotations
 
 import pytest
 
-from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.demand.phases import phases
-from capacity.errors import CapacityError
-from capacity.estimate.world import held_bytes
-from capacity.specs.deployment import Deployment
+import capacity as cap
+from capacity.demand.phases import decode_phase, prefill_phase
+from capacity.specs.model import Attention, Dense, Experts, LayerGroup
 
-BF16 = Deployment(weights="bf16")
+BF16 = cap.Deployment(weights="bf16")
 
 
-def by_name(world, batch=1, deploy=BF16):
-    return {phase.name: phase for phase in phases(world, deploy, batch=batch)}
+def test_decode_flop_is_two_per_parameter_read_and_four_per_key(llama_2_7b):
+    """The seed chapter's rule with the attention it leaves out: 2 P + 4 L H d S."""
+    phase = decode_phase(llama_2_7b, BF16, batch=1, context_tokens=2048)
+    matrices = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096
+    assert phase.flop == 2 * matrices + 4 * 32 * 32 * 128 * 2048
 
 
-# Passes follow from the head: 7 action tokens, the first from the prefill; 10 flow steps; 10 CEM iterations; one
-# pass for a chunk; 6 iterations x horizon 3; ten steps and one image out.
+def test_decode_bytes_are_all_parameters_but_the_table_and_the_cache(llama_3_8b):
+    """Of 1000 tokens the cache holds 999: the step makes the key of the last itself."""
+    phase = decode_phase(llama_3_8b, BF16, batch=4, context_tokens=1000)
+    assert phase.moved_bytes == 2 * (8_030_261_248 - 128256 * 4096) + 4 * 999 * 131_072
+
+
+def test_prefill_reads_no_key_of_its_own_pass(llama_3_8b):
+    """A prompt alone moves every parameter but the table, however long it is."""
+    for prompt in (1, 4096):
+        phase = prefill_phase(llama_3_8b, BF16, batch=2, prompt_tokens=prompt)
+        assert phase.moved_bytes == 2 * (8_030_261_248 - 128256 * 4096)
+
+
+def test_prefill_flop_is_two_per_parameter_and_token_and_half_a_square_of_pairs(llama_2_7b):
+    """The head meets the last token of each prompt only."""
+    phase = prefill_phase(llama_2_7b, BF16, batch=3, prompt_tokens=512)
+    layers = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    pairs = sum(range(1, 513))
+    assert phase.flop == 3 * (2 * layers * 512 + 2 * 32000 * 4096 + 4 * 32 * 32 * 128 * pairs)
+
+
+def test_cross_attention_keys_are_made_once_and_read_every_step(make_decoder):
+    group = LayerGroup(
+        indices=(0,),
+        mixer=Attention(query_heads=4, kv_heads=4, head_size=64, span="cross", source_tokens=100, source_size=512),
+        feed_forward={"kind": "none"},
+    )
+    model = make_decoder("cross", 256, 512, [group])
+    step = decode_phase(model, BF16, batch=1, context_tokens=9)
+    head, query_output, norms = 512 * 256, 2 * 256 * 256, 3 * 256
+    cache = 100 * 2 * 256
+    assert step.moved_bytes == 2 * (head + query_output + norms + cache)
+    assert step.flop == 2 * (head + query_output) + 4 * 256 * 100
+    prompt = prefill_phase(model, BF16, batch=1, prompt_tokens=1)
+    assert prompt.flop == step.flop + 100 * 2 * (2 * 256 * 512)
+
+
+def test_prefill_flop_of_one_token_equals_decode_flop_at_context_one(mixtral_8x7b):
+    prompt = prefill_phase(mixtral_8x7b, BF16, batch=1, prompt_tokens=1)
+    step = decode_phase(mixtral_8x7b, BF16, batch=1, context_tokens=1)
+    assert prompt.flop == step.flop
+    assert prompt.moved_bytes == step.moved_bytes
+
+
+# 32 layers of three matrices of 4096 x 14336, of which each of 4096 tokens meets one expert: 2 FLOP a weight and token.
+@pytest.mark.parametrize("experts", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "passes"),
+    ("options", "devices"), [({}, 1), ({"data_parallel": 2}, 2), ({"data_parallel": 2, "tensor_parallel": 2}, 4)]
+)
+def test_an_expert_layer_divides_its_flop_once_over_its_devices(make_llama, experts, options, devices):
+    layer = Experts(experts=experts, experts_per_token=1, intermediate_size=14336)
+    model = make_llama("few", 32, 4096, 32, 8, 128, 0, 32000, feed_forward=layer)
+    deploy = cap.Deployment(weights="bf16", **options)
+
+    for phase in (
+        decode_phase(model, deploy, batch=4096, context_tokens=1),
+        prefill_phase(model, deploy, batch=4096, prompt_tokens=1),
+    ):
+        assert phase.work.of_operator("experts")[1] == 2 * 32 * 3 * 4096 * 14336 * 4096 / devices
+
+
+# With window W a query meets its own key and W - 1 before it, so a step reads min(C - 1, W - 1) keys of 2 x 4 x 64
+# elements of 2 bytes in each of two layers, and computes min(C, W) pairs of 4 x 4 x 64 FLOP.
+@pytest.mark.parametrize(("context", "read", "pairs"), [(1, 0, 1), (100, 99, 100), (128, 127, 128), (100_000, 127, 128)])
+def test_a_sliding_layer_reads_its_window_in_decode(make_decoder, context, read, pairs):
+    group = LayerGroup(
+        indices=(0, 1),
+        mixer=Attention(query_heads=4, kv_heads=4, head_size=64, span="sliding", window=128),
+        feed_forward=Dense(intermediate_size=256),
+    )
+    model = make_decoder("sliding", 256, 512, [group])
+    moved, flop = decode_phase(model, BF16, batch=3, context_tokens=context).work.of_operator("attention")
+
+    assert moved == 3 * read * 2 * 2 * 4 * 64 * 2
+    assert flop == 3 * pairs * 2 * 4 * 4 * 64
+
+
+# Llama 4: position p lies in chunk p // 8192, so the token at position C - 1 meets (C - 1) % 8192 keys of its chunk
+# in the cache, and its own.
+@pytest.mark.parametrize("context", [1, 8, 8192, 8193, 20_000])
+def test_a_chunked_layer_reads_the_keys_of_the_chunk_in_decode(make_decoder, context):
+    group = LayerGroup(
+        indices=(0,),
+        mixer=Attention(query_heads=4, kv_heads=2, head_size=64, span="chunked", window=8192),
+        feed_forward=Dense(intermediate_size=256),
+    )
+    model = make_decoder("chunked", 256, 512, [group])
+    moved, flop = decode_phase(model, BF16, batch=1, context_tokens=context).work.of_operator("attention")
+    own = context - 1
+    before = [key for key in range(own) if key // 8192 == own // 8192]
+
+    assert moved == len(before) * 2 * 2 * 64 * 2
+    assert flop == (len(before) + 1) * 4 * 4 * 64
+
+
+# A pipeline of p ranks keeps p micro-batches of ceil(batch / p) in flight, data-parallel ranks hold ceil of those.
+@pytest.mark.parametrize(
+    ("options", "batch", "local"),
     [
-        ("openvla-7b", {"encode": 1, "prefill": 1, "decode": 6}),
-        ("openvla-oft", {"encode": 1, "prefill": 1}),
-        ("pi0", {"encode": 1, "prefill": 1, "denoise": 10}),
-        ("gr00t-n1.7-3b", {"encode": 1, "prefill": 1, "project": 1, "denoise": 4}),
-        ("v-jepa-2-ac", {"encode": 1, "plan": 10}),
-        ("tdmpc2-5m", {"encode": 1, "plan": 18}),
-        ("v-jepa-2-vit-l", {"encode": 1}),
-        ("dreamerv3-200m", {"encode": 1, "prefill": 1}),
-        ("oasis-500m", {"denoise": 10, "detokenise": 1}),
-        ("chapter-robot", {"encode": 1, "prefill": 1, "decode": 19}),
+        ({}, 7, 7),
+        ({"data_parallel": 2}, 7, 4),
+        ({"pipeline_parallel": 2}, 7, 4),
+        ({"data_parallel": 2, "pipeline_parallel": 2}, 7, 2),
     ],
 )
-def test_the_head_decides_the_passes(name, passes):
-    assert {key: phase.passes for key, phase in by_name(load_world_model(name)).items()} == passes
+def test_a_device_decodes_its_share_of_a_micro_batch(llama_3_8b, options, batch, local):
+    deploy = cap.Deployment(weights="bf16", **options)
+    phase = decode_phase(llama_3_8b, deploy, batch=batch, context_tokens=101)
+
+    assert (phase.sequences, phase.tokens) == (local, local)
+    assert phase.work.of_operator("attention")[0] == local * 100 * 131_072
 
 
-def test_every_shipped_model_has_phases_that_do_work():
-    for name in world_model_ids():
-        for phase in phases(load_world_model(name), BF16, batch=1):
-            assert min(phase.flop, phase.moved_bytes, phase.launches) > 0, (name, phase.name)
+def test_a_prompt_and_a_step_say_what_they_put_on_links(llama_3_8b):
+    deploy = cap.Deployment(weights="bf16", tensor_parallel=4)
+    step = decode_phase(llama_3_8b, deploy, batch=3, context_tokens=100)
+    prompt = prefill_phase(llama_3_8b, deploy, batch=3, prompt_tokens=100)
 
-
-# One recurrent step: two FLOP for each weight it reads; weights once, the state of 40,960 bytes read and written.
-def test_a_recurrent_step_reads_weights_once_and_state_of_each_session():
-    world = load_world_model("dreamerv3-200m")
-    one, many = by_name(world)["prefill"], by_name(world, batch=64)["prefill"]
-
-    assert many.moved_bytes - one.moved_bytes == 63 * 2 * 40_960
-    assert many.flop == 64 * one.flop
-
-
-# 16 of the 32 layers of GR00T's action head (1,536 wide) look at the core's output (2,048 wide, 64 image and 40 text
-# tokens): two matrices each in bf16, read once a decision, two FLOP a weight and token.
-def test_keys_and_values_of_the_core_output_are_made_once_a_decision():
-    world = load_world_model("gr00t-n1.7-3b")
-    one, eight = (by_name(world, batch=batch)["project"] for batch in (1, 8))
-
-    assert one.moved_bytes == eight.moved_bytes == 16 * 2 * 1536 * 2048 * 2
-    assert one.flop == 16 * 2 * 1536 * 2048 * 2 * 104
-    assert eight.flop == 8 * one.flop
-
-
-# MaskGIT: every step is one pass over all tokens of a frame. 1xgpt: two steps over 256 tokens.
-def test_maskgit_runs_its_steps_over_a_whole_frame():
-    table = load_world_model("iris").model_dump()
-    core = {**table["model"]["stages"][0], "role": "head"}
-    head = {"kind": "maskgit", "stage": "core", "steps": 2, "extra_tokens": 255}
-    world = load_world_model({**table, "core": None, "model": {**table["model"], "stages": [core]}, "head": head})
-    denoise = by_name(world)["denoise"]
-
-    layers = 10 * (256 * 4 * 256**2 * 2 + 256 * 2 * 256 * 1024 * 2 + 4 * 256 * 256 * 256)
-    output = 256 * 2 * (256 * 256 + 512 * 256)
-    assert denoise.passes == 2
-    assert denoise.flop == 2 * (layers + output)
-
-
-def test_oasis_denoises_as_torch_counts_it():
-    torch = pytest.importorskip("torch")
-    from torch.utils.flop_counter import FlopCounterMode
-
-    nn, width, frames, places = torch.nn, 1024, 32, 144
-
-    def attend(q, k, v):
-        return torch.matmul(torch.matmul(q, k.transpose(-1, -2)), v)
-
-    class Half(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):  # groups, tokens of a group, width
-            q, k, v = (part.unflatten(-1, (16, 64)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
-            return self.down(self.up(self.out(attend(q, k, v).transpose(1, 2).flatten(2))))
-
-    counter = FlopCounterMode(display=False)
-    with torch.device("meta"), counter, torch.no_grad():
-        space, time = Half(), Half()
-        for _ in range(16):
-            space(torch.empty(frames, places, width))
-            time(torch.empty(places, frames, width))
-        nn.Linear(64, width)(torch.empty(frames * places, 64))
-        nn.Linear(width, 64)(torch.empty(frames * places, width))
-    step = by_name(load_world_model("oasis-500m"))["denoise"].flop / 10
-
-    assert step == counter.get_total_flops()
-
-
-# 7,541,237,184 parameters less the table of 32,064 x 4,096 and the vision stages, in bf16.
-def test_offloaded_stages_and_tables_leave_the_device():
-    world = load_world_model("openvla-7b")
-    lighter = world.replace(offloaded=("siglip", "core.embedding"))
-    before, after = (held_bytes(item, BF16, batch=1) for item in (world, lighter))
-
-    assert "weights: siglip" not in after
-    assert before["weights: core"] - after["weights: core"] == 2 * 32_064 * 4_096
-
-
-# One pass over 64 prompts of 281 tokens; at the end of a layer a token holds 4 x 4,096 + 4 x 11,008 elements, bf16.
-def test_the_activations_of_a_batch_are_those_of_all_its_prompts():
-    world = load_world_model("openvla-7b")
-
-    assert held_bytes(world, BF16, batch=64)["activations"] == 64 * 281 * (4 * 4096 + 4 * 11_008) * 2
-    prefill = by_name(world, batch=64)["prefill"]
-    assert prefill.passes == 1
-
-
-# The pass over a chunk counts as well: Oasis denoises 32 frames of 144 tokens in layers of 1,024 and 4,096.
-def test_the_activations_of_a_denoiser_are_those_of_its_chunk():
-    held = held_bytes(load_world_model("oasis-500m"), BF16, batch=2)
-
-    assert held["activations"] == 2 * 32 * 144 * (4 * 1024 + 4 * 4096) * 2
-
-
-def test_an_offloaded_part_that_is_not_there_is_refused():
-    with pytest.raises(CapacityError, match=r"offloaded: no stage or tensor .core\.table"):
-        load_world_model("openvla-7b").replace(offloaded=("core.table",))
-
-
-def test_phases_on_several_devices_are_refused():
-    with pytest.raises(CapacityError, match="modelled on one device, got 2"):
-        phases(load_world_model("pi0"), Deployment(weights="bf16", tensor_parallel=2), batch=1)
-
-
-# openvla-7b: one token from the pass over 281 prompt tokens, then six passes that find 281 to 286 tokens in a cache of
-# 524,288 bytes a token. In a session each of the seven takes a pass.
-def test_decode_passes_read_the_cache_that_they_find():
-    world = load_world_model("openvla-7b")
-    first = by_name(world)["decode"]
-    later = {phase.name: phase for phase in phases(world, BF16, batch=1, context_tokens=1000)}["decode"]
-
-    assert (first.passes, later.passes) == (6, 7)
-    first_weights = (first.moved_bytes - 524_288 * sum(range(281, 287))) / 6
-    later_weights = (later.moved_bytes - 524_288 * sum(range(1000, 1007))) / 7
-    assert first_weights == later_weights
-
-
-# A session's policy denoises over all that it remembers: 18,432 bytes a token and step.
-def test_denoising_reads_the_cache_of_the_session():
-    world = load_world_model("pi0")
-    short, long = (
-        {phase.name: phase for phase in phases(world, BF16, batch=3, context_tokens=tokens)}["denoise"]
-        for tokens in (816, 1816)
-    )
-
-    assert short.moved_bytes == by_name(world, batch=3)["denoise"].moved_bytes
-    assert long.moved_bytes - short.moved_bytes == 10 * 3 * 1000 * 18_432
+    assert (step.tokens, prompt.tokens) == (3, 300)
+    assert (step.head_tokens, prompt.head_tokens) == (1, 1)
+    assert step.collectives == prompt.collectives
+    sums, logits = step.collectives
+    assert (sums.kind, sums.count, sums.devices, sums.token_bytes) == ("all_reduce", 2 * 32 + 1, 4, 2 * 4096)
+    assert (logits.kind, logits.count, logits.token_bytes, logits.last_token_only) == ("all_to_all", 1, 256_512, True)

@@ -1,14 +1,12 @@
 """The control cycle against published latencies of robot policies and hand-worked limits."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 
 from capacity.errors import CapacityError
 from capacity.formulas import control_cycle as c
-from capacity.formulas import jitter as j
 from capacity.studies.deadline import Timing, limit_s
 
 
@@ -130,26 +128,24 @@ def test_cycle_latency_is_the_sum_of_named_parts():
     assert float(total) == pytest.approx(0.086)
 
 
-def test_percentile_and_miss_rate_are_inverse():
-    for percentile in (50.0, 90.0, 99.0, 99.9):
-        late = j.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=percentile)
-        missed = j.miss_rate(0.05, p99_over_p50=1.3, deadline_s=late)
-        assert float(missed) == pytest.approx(1 - percentile / 100, abs=1e-9)
+# Amdahl, AFIPS 1967: with 95 % of the work made endlessly fast the rest is a twentieth.
+def test_a_cut_leaves_what_it_does_not_touch():
+    assert float(c.after_cut_s(20.0, share=0.95, cut=1)) == pytest.approx(1.0)
+    assert c.after_cut_s(0.2, share=[0, 0.5, 1], cut=0.5).tolist() == pytest.approx([0.2, 0.15, 0.1])
+    assert c.after_cut_s(0.2, share=[0, 1], cut=[1, 0]).tolist() == [0.2, 0.2]
 
 
-def test_lognormal_percentile_equals_samples():
-    sigma = math.log(1.3) / 2.3263478740408408
-    samples = 0.05 * np.exp(sigma * np.random.default_rng(0).standard_normal(200_000))
-
-    told = float(j.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=95))
-    assert np.percentile(samples, 95) == pytest.approx(told, rel=0.003)
-    assert float(np.mean(samples > 0.06)) == pytest.approx(
-        float(j.miss_rate(0.05, p99_over_p50=1.3, deadline_s=0.06)), abs=0.002
-    )
+@pytest.mark.parametrize("share", [-0.1, 1.1, [0.5, 2], float("nan")])
+def test_a_share_beyond_the_whole_is_refused(share):
+    with pytest.raises(CapacityError, match=r"^share lies between 0 and 1"):
+        c.after_cut_s(0.2, share=share, cut=0.5)
+    with pytest.raises(CapacityError, match=r"^cut lies between 0 and 1"):
+        c.after_cut_s(0.2, share=0.5, cut=share)
 
 
-def test_without_jitter_a_deadline_is_met_always_or_never():
-    assert j.miss_rate([0.05, 0.051], p99_over_p50=1.0, deadline_s=0.05).tolist() == [0.0, 1.0]
+# A decision of 100 ms holds up a robot of 50 Hz: ten actions a second; one of 10 ms does not.
+def test_a_synchronous_robot_applies_an_action_a_decision():
+    assert c.synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist() == [10.0, 50.0]
 
 
 def test_arrays_give_element_by_element_what_scalars_give():
@@ -170,22 +166,3 @@ def test_nonsense_is_refused():
         c.asynchronous_control_per_s(0.1, period_s=0.02, chunk_actions=8, executed_actions=9)
     with pytest.raises(CapacityError, match="whole number"):
         c.chunked_control_per_s(0.1, executed_actions=0, period_s=0.02)
-    with pytest.raises(CapacityError, match="percentile"):
-        j.percentile_latency_s(0.1, p99_over_p50=1.1, percentile=100)
-    with pytest.raises(CapacityError, match="at least 1"):
-        j.miss_rate(0.1, p99_over_p50=0.9, deadline_s=0.2)
-    masked = np.ma.array([0.1, 0.2], mask=[False, True])
-    switches = (True, [0.1, True], np.array([0.1, True], object))
-    for value in ("soon", "0.02", *switches, masked, [0.1, np.ma.masked], 10**400, 1 + 2j, [[1], [2, 3]]):
-        with pytest.raises(CapacityError, match="period_s must be"):
-            c.check_time("period_s", value)
-    for value in (1e-320, 1e308, [0.1, 1e300]):
-        with pytest.raises(CapacityError, match=r"^period_s must be from 1e-15 to 1e\+15, got"):
-            c.check_time("period_s", value)
-    with pytest.raises(CapacityError, match=r"^sensing_s must be 0 or from 1e-15 to 1e\+15, got 1e\+308"):
-        c.check_time("sensing_s", 1e308, zero=True)
-    assert c.check_time("sensing_s", [0, 1e-15, 1e15], zero=True).tolist() == [0, 1e-15, 1e15]
-    with pytest.raises(CapacityError, match=r"one number, got an array of shape \(2,\)"):
-        c.one_time("period_s", [0.1, 0.2])
-    with pytest.raises(CapacityError, match=r"one number, got an array of shape \(1,\)"):
-        c.one_count("robots", [1])

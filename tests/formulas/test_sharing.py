@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from capacity.errors import CapacityError
-from capacity.formulas import paging as kv_tools
 from capacity.formulas import sharing as k
 
 
@@ -29,35 +28,23 @@ def test_sessions_of_a_growing_cache():
     assert held.tolist() == [15, 4]
 
 
+# 0.3 s at 5 tokens a second are one token and a half; the half is kept in a place of its own.
+def test_a_token_that_has_begun_takes_its_place():
+    tokens = k.cache_tokens([0, 0.2, 0.3], start_tokens=20, tokens_per_s=5, window_tokens=None)
+
+    assert tokens.tolist() == [20, 21, 22]
+
+
+def test_a_session_without_a_window_grows_for_ever():
+    assert float(k.cache_tokens(1e6, start_tokens=0, tokens_per_s=7680, window_tokens=None)) == 7.68e9
+
+
 def test_full_memory_holds_no_session():
     assert float(k.sessions_that_fit(-1e9, constant_bytes=1, cache_bytes=0)) == 0
-
-
-def test_paged_cache_reserves_what_is_used_and_contiguous_what_could_be():
-    lengths = [100, 300, 2000]
-    contiguous = kv_tools.contiguous_tokens(lengths, longest_tokens=2048)
-    paged = kv_tools.paged_tokens(lengths, block_tokens=16)
-
-    assert (contiguous, paged) == (3 * 2048, 112 + 304 + 2000)
-    fit = [
-        kv_tools.requests_that_fit(62e9, token_bytes=524_288, held_tokens=held, requests=3)
-        for held in (contiguous, paged)
-    ]
-    assert fit == [57, 146]  # 62e9 / (524288 x 2048) = 57.7; 62e9 / (524288 x 805.3) = 146.8
-
-
-def test_window_with_sinks_stops_the_growth():
-    assert kv_tools.window_tokens([500, 1024, 25_600], window=1020, sinks=4).tolist() == [500, 1024, 1024]
 
 
 def test_nonsense_is_refused():
     with pytest.raises(CapacityError, match="without growth"):
         k.seconds_until_full(1e9, sessions=1, bytes_per_s=0)
-    with pytest.raises(CapacityError, match="does not fit"):
-        kv_tools.contiguous_tokens([4096], longest_tokens=2048)
-    with pytest.raises(CapacityError, match="sinks"):
-        kv_tools.window_tokens(10, window=4, sinks=-1)
     with pytest.raises(CapacityError, match="not be negative"):
         k.sessions_that_fit(1e9, constant_bytes=-1, cache_bytes=np.zeros(2))
-    with pytest.raises(CapacityError, match="must be positive"):
-        kv_tools.requests_that_fit(1e9, token_bytes=0, held_tokens=1, requests=1)

@@ -47,6 +47,15 @@ def test_speculation_loses_from_the_published_batch_on(acceptance, published, at
     assert np.all(gains[batch > attained * published + 2] < 1)
 
 
+# A step of B sequences takes 2 B FLOP and b / 8 bytes a weight: the A100 reads a byte in the time of 156 FLOP.
+@pytest.mark.parametrize(("bits", "batch"), [(16, 156), (8, 78), (4.5, 156 * 4.5 / 16)])
+def test_narrower_weights_turn_compute_bound_at_a_smaller_batch(bits, batch):
+    told = float(s.ridge_batch(flop_per_s=312e12, bytes_per_s=2e12, weight_bits=bits))
+
+    assert told == pytest.approx(batch)
+    assert 2 * told / 312e12 == pytest.approx(bits / 8 / 2e12)
+
+
 def test_a_draft_that_costs_more_than_it_brings_never_wins():
     assert float(s.speedup(0.1, 5, draft_cost=0.1, verify_cost=1)) < 1
 

@@ -11,18 +11,18 @@ from capacity.measure.shape import DecoderShape
 
 @pytest.fixture(scope="session")
 def emulated():
-    """Runs one step of a small decoder, on fibers unless told, and returns it and what the oracle says of that step."""
+    """Runs one step of a small decoder, by default on fibers, and returns it with the oracle's result of that step."""
     torch = pytest.importorskip("torch")
-    from capacity.measure import oracle
-    from capacity.measure.emulator import Emulator
-    from capacity.measure.step import ReferenceDecoder
+    from capacity.measure.decoder import oracle
+    from capacity.measure.decoder.cuda.emulator import Emulator
+    from capacity.measure.decoder.cuda.step import CudaDecoder
 
     torch.set_num_threads(1)
 
     def run(shape, batch=2, positions=None, backend=None, max_context=128, splits=3, **options):
         if backend is None and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
             pytest.skip("no C++ compiler: the kernels cannot be built for the CPU")
-        decoder = ReferenceDecoder(shape, batch, max_context, backend or Emulator(), splits=splits, **options)
+        decoder = CudaDecoder(shape, batch, max_context, backend or Emulator(), splits=splits, **options)
         positions = positions or [(37 + 53 * b) % (max_context - 1) for b in range(batch)]
         decoder.set_state([(5 + 37 * b) % shape.vocabulary for b in range(batch)], positions)
         token, position = decoder.token.clone(), decoder.position.clone()
@@ -56,9 +56,9 @@ def small_shape():
 
 @pytest.fixture(scope="session")
 def pretend_cuda():
-    """The module of that name beside this file."""
+    """The module of that name in this folder."""
     pytest.importorskip("torch")
-    found = importlib.util.spec_from_file_location("pretend_cuda", Path(__file__).with_name("pretend_cuda.py"))
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("pretend_cuda", Path(__file__).with_name("pretend_cuda.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module

@@ -1,8 +1,8 @@
-"""A torch.cuda that is pretended on a processor, and the emulation in the place of the device.
+"""A stand-in for torch.cuda on a processor, with the emulation in place of the device.
 
-Tensors asked for on "cuda" are made in main memory, events have a clock of their own, a graph runs its launches again,
-and the counters of the allocator stand still at a peak that was worked out by hand. The kernels are the device's own,
-on fibers.
+Tensors requested on "cuda" are created in main memory, events have a clock of their own, a graph runs its launches
+again, and the counters of the allocator are constant at a peak that was calculated by hand. The kernels are those of
+the device, on fibers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from types import SimpleNamespace
 import torch
 from torch.overrides import TorchFunctionMode
 
-from capacity.measure import ceilings, cuda_machine, cuda_runs
-from capacity.measure.emulator import Emulator
+from capacity.measure.campaigns import cuda_grid
+from capacity.measure.decoder.cuda.emulator import Emulator
+from capacity.measure.decoder.cuda.step import CudaDecoder
+from capacity.measure.runs import cuda_machine, cuda_microbenchmarks, cuda_runs, timing
 from capacity.measure.shape import DecoderShape
-from capacity.measure.step import ReferenceDecoder
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 FREE_BYTES, TOTAL_BYTES = 139 * 10**9, 141 * 10**9
@@ -49,7 +50,7 @@ PEAK_BYTES = 2 * 20 * (4 * 64 + 4 * 96) * 2
 
 
 class OnProcessor(TorchFunctionMode):
-    """Makes what is asked for on "cuda" in main memory."""
+    """Creates in main memory what is requested on "cuda"."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -60,7 +61,7 @@ class OnProcessor(TorchFunctionMode):
 
 
 class Event:
-    """A clock that goes on by a millisecond with each event, so that every sample is the same."""
+    """A clock that advances by a millisecond with each event, so that all samples are equal."""
 
     recorded = count()
 
@@ -83,7 +84,7 @@ def shapes(*, quick):
 
 
 def put_in_place(patch):
-    """Put the pretended device and small cases in place with ``patch``, a pytest.MonkeyPatch."""
+    """Install the stand-in device and small cases with ``patch``, a pytest.MonkeyPatch."""
     torch.set_num_threads(1)
     graph = contextmanager(lambda captured: (yield))
     for name, value in {
@@ -98,28 +99,28 @@ def put_in_place(patch):
         patch.setattr(torch.cuda, name, value)
     for name in ("memory_allocated", "memory_reserved", "max_memory_reserved"):
         patch.setattr(torch.cuda, name, lambda: 0)
-    asked = {"requested_bytes.all.current": 7, "requested_bytes.all.peak": 7 + PEAK_BYTES}
-    patch.setattr(torch.cuda, "memory_stats", lambda: asked)
+    stats = {"requested_bytes.all.current": 7, "requested_bytes.all.peak": 7 + PEAK_BYTES}
+    patch.setattr(torch.cuda, "memory_stats", lambda: stats)
     for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
         patch.setattr(torch.cuda, name, lambda: None)
 
     def capture(decoder, operator=None):
         return SimpleNamespace(replay=lambda: decoder.run_operator(operator))
 
-    patch.setattr(ReferenceDecoder, "capture", capture)
-    patch.setattr(cuda_runs, "CudaDevice", Emulator)
-    patch.setattr(cuda_runs, "shapes", shapes)
+    patch.setattr(CudaDecoder, "capture", capture)
+    patch.setattr(cuda_grid, "CudaDevice", Emulator)
+    patch.setattr(cuda_grid, "shapes", shapes)
     patch.setattr(cuda_machine, "smi_text", lambda query, device: ANSWERS[query] if device == f"GPU-{UUID}" else "")
-    patch.setattr(cuda_runs, "BATCHES", (1, 5))
-    patch.setattr(cuda_runs, "CONTEXTS", (20,))
-    patch.setattr(cuda_runs, "MEMORY_CASES", ((2, 20),))
-    patch.setattr(cuda_runs, "PREFILL_CASES", ((1, 9), (2, 20)))
+    patch.setattr(cuda_grid, "BATCHES", (1, 5))
+    patch.setattr(cuda_grid, "CONTEXTS", (20,))
+    patch.setattr(cuda_grid, "MEMORY_CASES", ((2, 20),))
+    patch.setattr(cuda_grid, "PREFILL_CASES", ((1, 9), (2, 20)))
     patch.setattr(cuda_runs, "OWN_READ_BYTES", 2**16)
     patch.setattr(cuda_runs, "REPLAYS", 3)
     patch.setattr(cuda_runs, "OPERATOR_REPLAYS", 1)
-    patch.setattr(ceilings, "CUDA_READ_BYTES", 2**20)
-    patch.setattr(ceilings, "LINK_BYTES", 2**16)
-    patch.setattr(ceilings, "GEMM_SIZES", (64,))
-    patch.setattr(ceilings, "WARMUP_RUNS", 1)
-    patch.setattr(ceilings, "event_samples_s", partial(ceilings.event_samples_s, runs=1))
+    patch.setattr(cuda_microbenchmarks, "READ_BYTES", 2**20)
+    patch.setattr(cuda_microbenchmarks, "LINK_BYTES", 2**16)
+    patch.setattr(cuda_microbenchmarks, "GEMM_SIZES", (64,))
+    patch.setattr(timing, "WARMUP_RUNS", 1)
+    patch.setattr(timing, "event_samples_s", partial(timing.event_samples_s, runs=1))
     patch.setattr(cuda_machine, "code_commit", lambda: "rehearsal")

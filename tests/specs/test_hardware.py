@@ -98,7 +98,7 @@ def test_a_replaced_peak_keeps_measured_reads_and_may_leave_the_family(part):
 def test_no_replacement_makes_a_what_if_a_published_figure(table, doubts):
     guess = HardwareSpec.parse(table | {"unverified": ["power.*"]}, "part.toml").replace(**{"memory.bytes_per_s": 8e12})
 
-    with pytest.raises(SpecError, match=f"'{doubts}' says which figures rest on no source and cannot be replaced"):
+    with pytest.raises(SpecError, match=f"'{doubts}' lists figures without a source and cannot be replaced"):
         guess.replace(**{doubts: ()})
 
 

@@ -126,7 +126,7 @@ def test_a_part_with_slow_fp32_sums_says_how_fast_fp16_sums_are(missing):
     table = planted("nvidia-rtx-4080-16gb", {})
     del table["peak_flop_per_s_narrow"][missing]
 
-    with pytest.raises(SpecError, match=f"needs a row peak_flop_per_s_narrow.{missing}"):
+    with pytest.raises(SpecError, match=f"needs peak_flop_per_s_narrow.{missing}"):
         HardwareSpec.parse(table, "part.toml")
 
 

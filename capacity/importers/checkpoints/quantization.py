@@ -7,8 +7,7 @@ from typing import Any
 
 from capacity.errors import SpecError, unknown_name
 from capacity.files.json_file import kind_of
-from capacity.importers.checkpoints.unquantized import plain_layers
-from capacity.importers.huggingface.layer_modules import LayerModule
+from capacity.importers.checkpoints.unquantized import LayerModule, plain_layers
 from capacity.specs.checkpoint import Checkpoint, StoredOverride
 from capacity.units import number_formats
 
@@ -24,7 +23,7 @@ DATA_TYPES = {
 _BY_ROW = {"4": "int4_row", "8": "int8"}
 LINEAR_PARTS = ("attention", "mlp", "experts")
 FP8_FORMATS = {"e4m3": "fp8_e4m3", "float8_e4m3fn": "fp8_e4m3", "e5m2": "fp8_e5m2", "float8_e5m2": "fp8_e5m2"}
-# How compressed-tensors lays values out: the last three give each value a byte, and are as small at 8 bits only.
+# Layouts of compressed-tensors: the last three give each value a byte, so they are compact at 8 bits only.
 PACKED = ("pack-quantized", "nvfp4-pack-quantized")
 BYTE_EACH = ("int-quantized", "float-quantized", "naive-quantized")
 IN_DEPLOYMENT = "or leave out quantization_config, and give weights and overrides in the deployment"
@@ -33,22 +32,22 @@ IN_DEPLOYMENT = "or leave out quantization_config, and give weights and override
 def checkpoint_of(
     config: Mapping[str, Any], where: str, modules: Sequence[LayerModule] = ()
 ) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The checkpoint that a configuration describes, and notes; None where it says nothing of storage.
+    """The checkpoint that a configuration describes, and notes; None where it does not mention storage.
 
     Embedding, router and norms stay in the plain data type, and so do those of ``modules`` that the configuration
-    leaves alone; the head does unless the configuration takes it in.
+    excludes; the head does unless the configuration includes it.
 
     Raises
     ------
     SpecError
-        For an unknown data type or method, a method with parameters that no number format stands for, a list of
-        modules left alone that is not understood, or a head or router of which it is not clear how it is stored.
+        For an unknown data type or method, a method with parameters that no number format stands for, an
+        exclusion list that is not understood, or a head or router whose storage is not clear.
     """
     plain = _data_type(config, where)
     _require_dense(config, where)
     quantization, older = config.get("quantization_config"), config.get("compression_config")
     if quantization is not None and older is not None and quantization != older:
-        raise SpecError(f"{where}: quantization_config and compression_config name one fact and disagree")
+        raise SpecError(f"{where}: quantization_config and compression_config name the same fact and disagree")
     quantization = older if quantization is None else quantization
     if quantization is None:
         if plain is None:
@@ -63,7 +62,7 @@ def checkpoint_of(
 def _data_type(config: Mapping[str, Any], where: str) -> str | None:
     old, new = config.get("torch_dtype"), config.get("dtype")
     if old is not None and new is not None and old != new:
-        raise SpecError(f"{where}: torch_dtype {old!r:.40} and dtype {new!r:.40} name one fact and disagree")
+        raise SpecError(f"{where}: torch_dtype {old!r:.40} and dtype {new!r:.40} name the same fact and disagree")
     name = new if old is None else old
     if name is None or name == "auto":
         return None
@@ -74,7 +73,7 @@ def _data_type(config: Mapping[str, Any], where: str) -> str | None:
 
 
 def _require_dense(table: Mapping[str, Any], where: str) -> None:
-    """Refuse a file that leaves out zeros; one with zeros that are all stored is as large as any other."""
+    """Refuse a file that leaves out zeros; one that stores all of its zeros is as large as any other."""
     sparsity = table.get("sparsity_config")
     if not isinstance(sparsity, Mapping | None):
         raise SpecError(f"{where}: sparsity_config must be an object, got a {kind_of(sparsity)}")
@@ -115,7 +114,7 @@ def _quantized(
         raise SpecError(f"{where}: {unknown_name('quant_method', str(method), readers)}")
     _require_dense(table, where)
     parts = readers[method](table, where)
-    if method == "compressed-tensors":  # whose targets are every linear layer, not those of the decoder alone
+    if method == "compressed-tensors":  # whose targets are all linear layers, not only those of the decoder
         parts |= dict.fromkeys(sorted({"lm_head", "router"} & {module.part for module in modules}), parts["attention"])
     overrides: list[StoredOverride] = []
     for part, layers in plain_layers(table, modules, where).items():
@@ -131,23 +130,23 @@ def _quantized(
 
 
 def _require_clear(parts: Mapping[str, str], modules: Sequence[LayerModule], where: str) -> None:
-    """Refuse a head or router that is quantised, where writers differ in what they then store."""
+    """Refuse a quantised head or router where libraries disagree on what is then stored."""
     head = next((module for module in modules if module.part == "lm_head"), None)
     if "lm_head" in parts and (head is None or head.tied):
-        said = "a model whose head is not known here" if head is None else "a head that is tied to the embedding"
+        reason = "a model whose head is not known here" if head is None else "a head that is tied to the embedding"
         raise SpecError(
-            f"{where}: lm_head is quantised, which is not supported for {said}; leave it out, {IN_DEPLOYMENT}"
+            f"{where}: lm_head is quantised, which is not supported for {reason}; leave it out, {IN_DEPLOYMENT}"
         )
     if "router" in parts:
         router = next(module for module in modules if module.part == "router")
         raise SpecError(
-            f"{where}: {router.name} is not left alone, and versions of its library differ in whether it is quantised; "
-            f"name all routers in ignore, {IN_DEPLOYMENT}"
+            f"{where}: {router.name} is not listed in `ignore`, and library versions disagree on whether it is then "
+            f"quantised; list all routers in `ignore`, {IN_DEPLOYMENT}"
         )
 
 
 def _runs(layers: Iterable[int]) -> list[tuple[int, int]]:
-    """Layers in runs, each from its first to before its last.
+    """Layers as ranges, each from its first layer to one past its last.
 
     >>> _runs({0, 1, 2, 5})
     [(0, 3), (5, 6)]
@@ -191,7 +190,7 @@ def _fp8_by_row(table: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _mxfp4(table: Mapping[str, Any], where: str) -> dict[str, str]:
-    """Only experts are stored in mxfp4; a file must say that attention is left alone, or it is not this method."""
+    """Only experts are stored in mxfp4: a file must exclude attention from conversion."""
     kept = table.get("modules_to_not_convert")
     if kept is not None and (not isinstance(kept, list) or not any("self_attn" in str(name) for name in kept)):
         raise SpecError(f"{where}: mxfp4 is supported for experts only, but self_attn is not in modules_to_not_convert")
@@ -199,10 +198,10 @@ def _mxfp4(table: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _grouped(table: Mapping[str, Any], where: str) -> dict[str, str]:
-    """A symmetric file stores its zeros all the same, so both kinds have one size."""
+    """Symmetric and asymmetric files have the same size: zero points are stored in both."""
     bits, group = table.get("bits", table.get("w_bit")), table.get("group_size", table.get("q_group_size"))
     if group is None:
-        raise SpecError(f"{where}: group_size is missing; -1 is one scale a row, and writers disagree on the default")
+        raise SpecError(f"{where}: group_size is missing; -1 is one scale per row; libraries disagree on the default")
     name = _BY_ROW.get(str(bits), "") if group == -1 else f"int{bits}_g{group}"
     if name not in number_formats():
         raise SpecError(f"{where}: {bits!r:.10} bits with group_size {group!r:.10} is not a known number format")
@@ -243,8 +242,8 @@ def _compressed_group(group: Any, shared_format: Any, where: str) -> str:
         raise SpecError(f"{where}: weights must be an object")
     bits, kind, size = weights.get("num_bits"), weights.get("type"), weights.get("group_size")
     strategy = weights.get("strategy")
-    laid = {"format": group.get("format") or shared_format}
-    _only(laid, "format", PACKED + (BYTE_EACH if bits == 8 else ()), f"{where}: weights of {bits!r:.10} bits")
+    layout = {"format": group.get("format") or shared_format}
+    _only(layout, "format", PACKED + (BYTE_EACH if bits == 8 else ()), f"{where}: weights of {bits!r:.10} bits")
     if kind == "float":
         _require_group(weights, where)
         known = {"8 tensor": "fp8_e4m3", "8 channel": "fp8_row", "8 block": "fp8_block128", "4 tensor_group": "nvfp4"}
@@ -262,7 +261,7 @@ def _compressed_group(group: Any, shared_format: Any, where: str) -> str:
 
 
 def _require_group(weights: Mapping[str, Any], where: str) -> None:
-    """Refuse blocks and groups of floats that share a scale and are not those of the formats known here."""
+    """Refuse floats whose scale is shared by a block or group that no known format has."""
     size, block = weights.get("group_size"), weights.get("block_structure")
     if weights.get("strategy") == "block" and block not in ([128, 128], "128x128"):
         raise SpecError(f"{where}: block_structure {block!r:.40} is not supported; supported: [128, 128]")

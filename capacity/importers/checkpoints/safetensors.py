@@ -1,7 +1,7 @@
 """Names, formats and exact bytes of the tensors of a checkpoint, from the headers of its files alone.
 
 A file begins with eight bytes that hold the length of a JSON header; the header holds for each tensor its type, shape
-and place. Weights are never read. Format: github huggingface/safetensors README.md.
+and offsets. Weights are never read. Format: github huggingface/safetensors README.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from capacity.errors import SpecError
 from capacity.files.json_file import parse_object, read_object, require_regular
 
-LARGEST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 ELEMENT_BITS = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6,
     "F6_E3M2": 6, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8,
@@ -38,8 +38,8 @@ def read_header(path: str | Path) -> dict[str, StoredTensor]:
     Raises
     ------
     SpecError
-        If the file is cut off, the header is too large or not JSON, sizes and places disagree, or the tensors do not
-        cover the data once each.
+        If the file is truncated, the header is too large or not JSON, sizes and offsets disagree, or the tensors do
+        not cover the data exactly once.
     """
     file_bytes, content = _header_bytes(Path(path))
     table = parse_object(content, str(path))
@@ -51,7 +51,7 @@ def read_header(path: str | Path) -> dict[str, StoredTensor]:
 
 
 def read_folder(folder: str | Path) -> dict[str, StoredTensor]:
-    """The tensors of all files of a checkpoint: those its index names, or every one in the folder.
+    """The tensors of all files of a checkpoint: those that its index names, or every file in the folder.
 
     Raises
     ------
@@ -92,8 +92,8 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > size - 8:
-                raise SpecError(f"{path}: cut off, the header is said to take {length} of {size} bytes")
-            if length > LARGEST_HEADER_BYTES:
+                raise SpecError(f"{path}: truncated: the header is declared to take {length} of {size} bytes")
+            if length > MAX_HEADER_BYTES:
                 raise SpecError(f"{path}: a header of {length:,} bytes is too large")
             return size, file.read(length)
     except OSError as error:
@@ -112,7 +112,7 @@ def _tensor(row: Any, name: str, where: str, data_bytes: int) -> StoredTensor:
 
 
 def _require_no_holes(places: Mapping[str, list[int]], data_bytes: int, where: str) -> None:
-    """The format wants every byte of the data in exactly one tensor."""
+    """The format demands that every byte of the data belongs to exactly one tensor."""
     end = 0
     for name, (first, stop) in sorted(places.items(), key=lambda item: item[1]):
         if first != end:
@@ -121,7 +121,7 @@ def _require_no_holes(places: Mapping[str, list[int]], data_bytes: int, where: s
         end = stop
     if end != data_bytes:
         raise SpecError(
-            f"{where}: {data_bytes - end} bytes of data belong to no tensor; data_offsets must cover it once"
+            f"{where}: {data_bytes - end} bytes of data belong to no tensor; data_offsets must cover the data once"
         )
 
 

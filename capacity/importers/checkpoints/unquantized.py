@@ -1,4 +1,4 @@
-"""Which layers of which parts a quantised checkpoint leaves in its plain format, from the lists in its configuration.
+"""Layers that a quantised checkpoint leaves in its unquantised format, from the lists in its configuration.
 
 An entry is the name of a module or of what holds it (``model.layers.0.self_attn``, ``self_attn``), may hold ``*``, and
 is a regular expression after ``re:``; these are the forms of transformers, ModelOpt and compressed-tensors.
@@ -7,50 +7,58 @@ is a regular expression after ``re:``; these are the forms of transformers, Mode
 from __future__ import annotations
 
 import re
-import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import Any
 
 from capacity.errors import SpecError
+from capacity.files import package_data
 from capacity.files.json_file import kind_of
-from capacity.importers.huggingface.layer_modules import LayerModule
 
-LEFT_ALONE = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
-MOST_ENTRIES = 20_000
-MOST_STEPS = 20_000_000  # of looking for entries among modules, about three seconds
-MOST_REPEATS = 4  # and groups, of a regular expression from outside: its search may try a name's length to this power
+UNQUANTIZED_KEYS = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
+MAX_ENTRIES = 20_000
+MAX_STEPS = 20_000_000  # of the search for entries among modules, about three seconds
+MAX_REPEATS = 4  # and groups, in a regular expression from outside: a search may try a name's length to this power
+
+
+@dataclass(frozen=True, slots=True)
+class LayerModule:
+    """One matrix of one layer: the part it belongs to and its dotted name. The head counts as one of layer 0."""
+
+    part: str
+    layer: int
+    name: str
+    tied: bool = False
 
 
 def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
-    """Layers by part whose matrices ``table`` leaves alone.
+    """Layers by part whose matrices ``table`` leaves unquantised.
 
     Raises
     ------
     SpecError
         For an entry that names no module, or a part of which one layer would be stored in two formats.
     """
-    alone: set[LayerModule] = set()
+    unquantized: set[LayerModule] = set()
     known = _Modules(modules)
-    for place, entry in dict.fromkeys(_left_alone(table, where)):
+    for place, entry in dict.fromkeys(_unquantized_entries(table, where)):
         named = known.named(entry, place)
         if not named and "lm_head" in entry:  # under another root, as language_model.lm_head
             named = {module for module in modules if module.part == "lm_head"}
         if not named and not _never_quantized(entry, known.last_layer):
-            raise SpecError(f"{place} names {entry!r:.120}, which is no module known here{_such_as(modules)}")
-        alone |= named
+            raise SpecError(f"{place} names {entry!r:.120}, which is not a known module{_such_as(modules)}")
+        unquantized |= named
     targets = dict.fromkeys(_targets(table, where))
     if targets:
-        alone |= set(modules) - set().union(*(_target(entry, known, place) for place, entry in targets))
-    return _whole_layers(alone, modules, where)
+        unquantized |= set(modules) - set().union(*(_target(entry, known, place) for place, entry in targets))
+    return _whole_layers(unquantized, modules, where)
 
 
-def _left_alone(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
-    for key in LEFT_ALONE:
+def _unquantized_entries(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
+    for key in UNQUANTIZED_KEYS:
         yield from ((f"{where}: {key}", entry) for entry in _strings(table.get(key), f"{where}: {key}"))
-    rules = table.get("dynamic")  # of GPTQModel: "-:" leaves alone what the expression finds
+    rules = table.get("dynamic")  # of GPTQModel: "-:" leaves unquantised what the expression matches
     if not isinstance(rules, Mapping | None):
         raise SpecError(f"{where}: dynamic must be an object, got a {kind_of(rules)}")
     for rule in rules or ():
@@ -60,7 +68,7 @@ def _left_alone(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str
 
 
 def _targets(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
-    """Entries of the lists that say what alone is quantised; none where that is every linear layer."""
+    """Entries of the lists that name the only quantised modules; none where every linear layer is quantised."""
     blocks = table.get("modules_in_block_to_quantize")
     place = f"{where}: modules_in_block_to_quantize"
     if isinstance(blocks, list) and all(isinstance(block, list) for block in blocks):
@@ -81,8 +89,8 @@ def _strings(value: Any, where: str) -> list[str]:
         return []
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise SpecError(f"{where} must be a list of module names")
-    if len(value) > MOST_ENTRIES:
-        raise SpecError(f"{where} has {len(value):,} entries; at most {MOST_ENTRIES:,} are read")
+    if len(value) > MAX_ENTRIES:
+        raise SpecError(f"{where} has {len(value):,} entries; at most {MAX_ENTRIES:,} are read")
     return value
 
 
@@ -94,19 +102,19 @@ def _target(entry: str, known: _Modules, place: str) -> set[LayerModule]:
 
 
 class _Modules:
-    """The modules by each word of their names, and the steps that looking for entries among them may still take."""
+    """The modules indexed by each word of their names, and the steps left for the search for entries among them."""
 
     def __init__(self, modules: Sequence[LayerModule]) -> None:
         self.modules = modules
         self.last_layer = max((module.layer for module in modules), default=None)
-        self._steps_left = float(MOST_STEPS)
+        self._steps_left = float(MAX_STEPS)
         self._by_word: dict[str, list[LayerModule]] = {}
         for module in modules:
             for word in set(module.name.split(".")):
                 self._by_word.setdefault(word, []).append(module)
 
     def named(self, entry: str, place: str) -> set[LayerModule]:
-        """The modules that an entry names, alone or with others around them."""
+        """The modules that an entry names directly or as part of a longer name."""
         if entry.startswith("re:"):
             expression = _expression(entry.removeprefix("re:"), place)
             self._take(_steps(expression.pattern) * len(self.modules), entry, place)
@@ -138,23 +146,23 @@ def _steps(expression: str) -> float:
 
 def _expression(text: str, place: str) -> re.Pattern[str]:
     """A regular expression from outside, refused where its search could take very long."""
-    many = max(len(re.findall(r"[*+?{]", text)), text.count("(")) > MOST_REPEATS
+    many = max(len(re.findall(r"[*+?{]", text)), text.count("(")) > MAX_REPEATS
     if many or len(text) > 200 or re.search(r"\)[*+?{]", text):
         raise SpecError(
-            f"{place} holds {text!r:.80}; only an expression of at most 200 characters, {MOST_REPEATS} repeats and "
-            f"{MOST_REPEATS} groups is read, and no group may be repeated"
+            f"{place} holds {text!r:.80}; only an expression of at most 200 characters, {MAX_REPEATS} repeats and "
+            f"{MAX_REPEATS} groups is read, and no group may be repeated"
         )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of what a later Python will read otherwise
             return re.compile(text)
     except (re.error, RecursionError, OverflowError, Warning):
-        raise SpecError(f"{place} holds {text!r:.80}, which is no regular expression of one meaning") from None
+        raise SpecError(f"{place} holds {text!r:.80}, which is not an unambiguous regular expression") from None
 
 
 def _never_quantized(entry: str, last_layer: int | None) -> bool:
-    """Whether an entry is about modules that no method quantises, or layers beside those of the model."""
-    marks = _marks()
+    """Whether an entry names modules that no method quantises, or layers behind those of the model."""
+    marks = package_data.toml("data/unquantized.toml")
     if any(mark in entry for mark in marks["inside"]):
         return True
     if any(re.search(rf"(?<![a-z0-9_]){word}(?![a-z0-9_])", entry) for word in marks["words"]):
@@ -163,25 +171,20 @@ def _never_quantized(entry: str, last_layer: int | None) -> bool:
     return number is not None and last_layer is not None and int(number[1]) > last_layer
 
 
-@cache
-def _marks() -> dict[str, list[str]]:
-    return tomllib.loads(files("capacity").joinpath("data/unquantized.toml").read_text(encoding="utf-8"))
-
-
-def _whole_layers(alone: set[LayerModule], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
+def _whole_layers(unquantized: set[LayerModule], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
     matrices: dict[tuple[str, int], list[LayerModule]] = {}
     for module in modules:
         matrices.setdefault((module.part, module.layer), []).append(module)
     found: dict[str, set[int]] = {}
     for (part, layer), members in matrices.items():
-        kept = [module.name for module in members if module in alone]
+        kept = [module.name for module in members if module in unquantized]
         if not kept:
             continue
-        others = [module.name for module in members if module not in alone]
+        others = [module.name for module in members if module not in unquantized]
         if others:
             raise SpecError(
-                f"{where}: {kept[0]} is left alone and {others[0]} is not, but a layer has one format for its {part}; "
-                "leave out quantization_config, and give weights and overrides in the deployment"
+                f"{where}: {kept[0]} is left unquantised and {others[0]} is not, but a layer has one format for its "
+                f"{part}; leave out quantization_config, and give weights and overrides in the deployment"
             )
         found.setdefault(part, set()).add(layer)
     return found

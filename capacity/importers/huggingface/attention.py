@@ -10,7 +10,7 @@ SPANS = {"full_attention": "full", "sliding_attention": "sliding", "chunked_atte
 
 
 def mixers(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
-    """One mixer for each layer, the same object for layers that are alike."""
+    """One mixer for each layer, the same object for equal layers."""
     if facts.attention.kind == "latent":
         return [_latent(config, facts)] * layers
     plain = _grouped(config, facts)
@@ -105,7 +105,7 @@ def _window(config: Config, facts: AttentionFacts) -> int | None:
 
 
 def _layer_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
-    """What a list of layer types says, and without one what the class of the type does."""
+    """The kind of each layer: from the list of layer types, else by the rule of the type."""
     for key in (facts.window_from_key, facts.pattern_key):
         if key:
             config.given(key)
@@ -123,7 +123,7 @@ def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str
     if facts.window_rule == "every":
         return ["sliding_attention"] * layers
     if facts.window_rule == "from_layer":
-        first = config.count(facts.window_from_key, least=0)
+        first = config.count(facts.window_from_key, minimum=0)
         return ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
     if facts.window_rule == "chunked_with_rope":
         return ["chunked_attention" if one else "full_attention" for one in _rotary(config, layers)]
@@ -134,7 +134,7 @@ def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str
 
 def _rotary(config: Config, layers: int) -> tuple[int, ...]:
     """1 for layers with rotary positions, 0 for those without."""
-    rotary = config.counts("no_rope_layers", most=1)
+    rotary = config.counts("no_rope_layers", maximum=1)
     if not rotary:
         period = config.count("no_rope_layer_interval")
         rotary = tuple(int((i + 1) % period != 0) for i in range(layers))
@@ -144,7 +144,7 @@ def _rotary(config: Config, layers: int) -> tuple[int, ...]:
 
 
 def _patterned(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
-    """The last layer of each period sees everything; a period may be spelled out, local and global, as ``LLLG``."""
+    """The last layer of each period has full attention; a period may be spelled out, local and global, as ``LLLG``."""
     spelled = config.value(facts.pattern_key) if facts.pattern_key else None
     if isinstance(spelled, str):
         if not spelled or set(spelled) - {"L", "G"} or layers % len(spelled):

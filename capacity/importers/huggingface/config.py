@@ -9,7 +9,7 @@ from typing import Any
 from capacity.errors import SpecError
 from capacity.files.json_file import kind_of
 from capacity.importers.huggingface.unread import Unread
-from capacity.specs.base import LARGEST_COUNT
+from capacity.inputs import LARGEST_COUNT
 
 Keys = str | tuple[str, ...]
 _ABSENT = object()
@@ -39,22 +39,22 @@ class Config:
         self._required = required
         self._read: set[str] = set(harmless)
 
-    def count(self, keys: Keys, *, least: int = 1, most: int = LARGEST_COUNT) -> int:
+    def count(self, keys: Keys, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
         """A whole number that must be there, or have a default in the type."""
-        value = self.optional_count(keys, least=least, most=most)
+        value = self.optional_count(keys, minimum=minimum, maximum=maximum)
         if value is None:
             raise self.fault(keys, "is missing, and its type has no default for it")
         return value
 
-    def optional_count(self, keys: Keys, *, least: int = 1, most: int = LARGEST_COUNT) -> int | None:
+    def optional_count(self, keys: Keys, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int | None:
         """A whole number, or None where the key is null or nowhere."""
         value = self.value(keys)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.fault(keys, f"must be a whole number, got {_short(value)}")
-        if not least <= value <= most:
-            raise self.fault(keys, f"must be between {least} and {most}, got {_short(value)}")
+        if not minimum <= value <= maximum:
+            raise self.fault(keys, f"must be between {minimum} and {maximum}, got {_short(value)}")
         return value
 
     def flag(self, keys: Keys) -> bool:
@@ -67,18 +67,18 @@ class Config:
         return value
 
     def switch(self, choice: bool | str) -> bool:
-        """A yes or no that the type fixes, or the key that decides; ``not key`` turns it round."""
+        """A yes or no that the type fixes, or that a key decides; ``not key`` negates it."""
         if isinstance(choice, bool):
             return choice
         return self.flag(choice.removeprefix("not ")) != choice.startswith("not ")
 
-    def counts(self, keys: Keys, *, most: int = LARGEST_COUNT) -> tuple[int, ...] | None:
+    def counts(self, keys: Keys, *, maximum: int = LARGEST_COUNT) -> tuple[int, ...] | None:
         """A list of whole numbers, or None."""
         value = self._list(keys)
         if value is None:
             return None
-        if any(isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= most for item in value):
-            raise self.fault(keys, f"must be a list of whole numbers from 0 to {most}")
+        if any(isinstance(item, bool) or not isinstance(item, int) or not 0 <= item <= maximum for item in value):
+            raise self.fault(keys, f"must be a list of whole numbers from 0 to {maximum}")
         return tuple(value)
 
     def names(self, keys: Keys, allowed: Iterable[str]) -> tuple[str, ...] | None:
@@ -90,14 +90,14 @@ class Config:
         return None if value is None else tuple(value)
 
     def value(self, keys: Keys) -> Any:
-        """What the file says, or the default of the type with a note, or None. A required key has no default."""
+        """The value in the file, or the default of the type with a note, or None. A required key has no default."""
         given = self.given(keys)
         if given is not _ABSENT:
             return given
         name = _first(keys)
         default = self.defaults.get(name)
         if default is not None and name in self._required:
-            raise self.fault(keys, f"is missing; {default}, the default of type {self.kind}, is no guess for a shape")
+            raise self.fault(keys, f"is missing; {default}, the default of type {self.kind}, cannot replace a shape")
         off = default is False and "tie" not in name  # a switch that a file does not name is off
         if default is not None and not off and name not in self.assumed:
             self.assumed.append(name)
@@ -106,11 +106,11 @@ class Config:
         return default
 
     def has(self, keys: Keys) -> bool:
-        """Whether the file itself says something other than null."""
+        """Whether the file itself has the key with a value other than null."""
         return self.given(keys) not in (_ABSENT, None)
 
     def given(self, keys: Keys) -> Any:
-        """What the file says under any of the names, or a mark for absent. Two names that disagree are an error."""
+        """The value under any of the names, or a marker for absent. Names that disagree are an error."""
         found: dict[str, Any] = {}
         for key in (keys,) if isinstance(keys, str) else keys:
             self._read.add(key)
@@ -120,7 +120,7 @@ class Config:
         values = list(found.values())
         if any(value != values[0] for value in values[1:] if value is not None):
             pairs = " and ".join(f"{key} = {_short(value)}" for key, value in found.items())
-            raise SpecError(f"{self.where}: {pairs} name one fact and disagree")
+            raise SpecError(f"{self.where}: {pairs} name the same fact and disagree")
         return values[0] if values else _ABSENT
 
     def require(self, key: str, allowed: Iterable[Any]) -> None:
@@ -135,12 +135,12 @@ class Config:
         return SpecError(f"{self.where}: {_first(keys)} {complaint}")
 
     def finish(self) -> None:
-        """Refuse keys that were not read but matter for memory; note the others.
+        """Refuse unread keys that matter for memory; note the others.
 
         Raises
         ------
         SpecError
-            For a key whose name says that it changes memory and that nothing here understands.
+            For an unknown key whose name suggests that it changes memory.
         """
         unread = Unread.load()
         ignored = []
@@ -180,7 +180,7 @@ class Config:
 
 
 def _leaves(data: Mapping[str, Any], read: set[str], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Keys of the object, and of those inner objects from which something was read."""
+    """Keys of the object, and of inner objects from which something was read."""
     for name, value in data.items():
         key = f"{prefix}{name}"
         opened = any(other.startswith(f"{key}.") for other in read)

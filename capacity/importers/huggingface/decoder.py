@@ -1,4 +1,4 @@
-"""A decoder from the facts of its type: embedding, layers grouped where alike, final norm, head."""
+"""A decoder from the facts of its type: embedding, equal layers in groups, final norm, head."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from capacity.importers.huggingface.facts import EmbeddingFacts, TypeFacts
 from capacity.importers.huggingface.feed_forward import feed_forwards
 from capacity.specs.model import FeedForward, LayerGroup, Mixer, Norms, Stage, Tensor
 
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 
 
 def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
-    """The decoder stage, its vocabulary and its positions (None where any length goes)."""
+    """The decoder stage, its vocabulary and its positions (None where any length is allowed)."""
     keys = facts.keys
     hidden = config.count(keys.hidden)
-    layers = config.count(keys.layers, most=MOST_LAYERS)
+    layers = config.count(keys.layers, maximum=MAX_LAYERS)
     vocabulary = config.count(keys.vocabulary)
     positions = _positions(config, facts)
     for key, allowed in facts.only.items():
@@ -38,13 +38,13 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
 
 
 def _positions(config: Config, facts: TypeFacts) -> int | None:
-    """What the file says; a class default is taken only where a table of positions has that size."""
+    """The value in the file; a class default is taken only where a table of positions has that size."""
     keys = facts.keys.positions
     if not keys:
         return None
     if config.has(keys) or facts.embedding.learned_positions:
         return config.count(keys)
-    config.notes.append(f"{keys[0]} is absent: any context length is let through")
+    config.notes.append(f"{keys[0]} is absent: any context length is allowed")
     return None
 
 
@@ -58,8 +58,8 @@ def layer_norms(config: Config, facts: TypeFacts) -> Norms:
 
 
 def _falcon_norms(config: Config) -> int:
-    """Two, unless attention and feed-forward run side by side behind one norm."""
-    given = config.optional_count("num_ln_in_parallel_attn", most=2)
+    """Two, unless attention and feed-forward run in parallel after one norm."""
+    given = config.optional_count("num_ln_in_parallel_attn", maximum=2)
     grouped, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
     if grouped:
         return given or 2
@@ -67,13 +67,13 @@ def _falcon_norms(config: Config) -> int:
 
 
 def group(mixed: list[Mixer], fed: list[FeedForward], norms: Norms) -> tuple[LayerGroup, ...]:
-    """Layers with equal parts in one group, in the order of their first layer."""
-    alike: dict[tuple[Mixer, FeedForward], list[int]] = {}
+    """Layers with the same mixer and feed-forward in one group, in the order of their first layer."""
+    equal: dict[tuple[Mixer, FeedForward], list[int]] = {}
     for index, pair in enumerate(zip(mixed, fed, strict=True)):
-        alike.setdefault(pair, []).append(index)
+        equal.setdefault(pair, []).append(index)
     return tuple(
         LayerGroup(indices=tuple(indices), mixer=mixer, feed_forward=feed_forward, norms=norms)
-        for (mixer, feed_forward), indices in alike.items()
+        for (mixer, feed_forward), indices in equal.items()
     )
 
 
@@ -117,5 +117,5 @@ def _table_width(config: Config, facts: EmbeddingFacts, hidden: int) -> int:
 
 
 def _note_uncounted(config: Config, key: str, meaning: str) -> None:
-    if config.has(key) and (count := config.optional_count(key, least=0)):
+    if config.has(key) and (count := config.optional_count(key, minimum=0)):
         config.notes.append(f"{key} = {count}: {meaning}")

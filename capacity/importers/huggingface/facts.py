@@ -1,16 +1,15 @@
-"""What each Hugging Face model type means: which keys hold which shape, and what the type always has.
+"""Facts of each Hugging Face model type: which keys hold which shape, and what the type always has.
 
-A string where a yes or no is expected names the key that decides; ``not key`` turns it round.
+A string where a yes or no is expected names the key that decides; ``not key`` negates it.
 """
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from capacity.errors import SpecError, unknown_name
+from capacity.files import package_data
 from capacity.specs.base import Count, CountOrZero, FrozenMapping, Spec
 
 Switch = bool | str
@@ -18,7 +17,7 @@ Keys = tuple[str, ...]
 
 
 class ShapeKeys(Spec):
-    """Names under which a type keeps the plain shapes; no name means that another rule gives the value."""
+    """Keys under which a type stores its basic shapes; without a key another rule gives the value."""
 
     layers: Keys = ("num_hidden_layers",)
     hidden: Keys = ("hidden_size",)
@@ -32,7 +31,7 @@ class ShapeKeys(Spec):
 
 
 class AttentionFacts(Spec):
-    """The mixer of a type. ``window_rule`` says which layers slide when no list of layer types is given."""
+    """The mixer of a type. ``window_rule`` chooses the sliding layers where no list of layer types is given."""
 
     kind: Literal["grouped", "latent", "falcon"] = "grouped"
     qkv_bias: Switch = False
@@ -69,7 +68,7 @@ class FeedForwardFacts(Spec):
 
 
 class ExpertFacts(Spec):
-    """A routed feed-forward and the layers that keep a plain one."""
+    """A routed feed-forward and the layers that stay dense."""
 
     count: Keys
     per_token: Keys = ("num_experts_per_tok",)
@@ -121,9 +120,9 @@ class ModuleNames(Spec):
 
 class TypeFacts(Spec):
     """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported,
-    ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds beside the model.
+    ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds in addition to the model.
 
-    A ``nested`` type is the text part of a larger configuration: its library leaves out there what its class says.
+    A ``nested`` type is the text part of a larger configuration: its library omits class defaults there.
     """
 
     model_type: str
@@ -145,7 +144,7 @@ class TypeFacts(Spec):
 
     @property
     def shapes(self) -> tuple[Keys, ...]:
-        """Names of each size without which no file of the type is written."""
+        """Keys of the sizes that every file of the type must hold."""
         keys, experts = self.keys, self.experts
         rows = [keys.layers, keys.hidden, keys.heads, keys.vocabulary, keys.intermediate]
         rows += [experts.count, experts.per_token, experts.width] if experts else []
@@ -154,8 +153,7 @@ class TypeFacts(Spec):
 
 def model_types() -> list[str]:
     """Every model type that has a file of facts."""
-    names = (entry.name for entry in files("capacity").joinpath("data/hf_types").iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and name != "unread.toml")
+    return [name for name in package_data.names("data/hf_types", ".toml") if name != "unread"]
 
 
 @cache
@@ -169,16 +167,15 @@ def facts_of(model_type: str) -> TypeFacts:
     """
     if model_type not in model_types():
         raise SpecError(unknown_name("model_type", model_type, model_types()))
-    text = files("capacity").joinpath(f"data/hf_types/{model_type}.toml").read_text(encoding="utf-8")
-    return TypeFacts.parse(_with_base(tomllib.loads(text)), f"{model_type}.toml")
+    return TypeFacts.parse(_with_base(model_type), f"{model_type}.toml")
 
 
-def _with_base(table: dict[str, Any]) -> dict[str, Any]:
+def _with_base(model_type: str) -> dict[str, Any]:
+    table = dict(package_data.toml(f"data/hf_types/{model_type}.toml"))
     base = table.pop("same_as", None)
     if base is None:
         return table
-    text = files("capacity").joinpath(f"data/hf_types/{base}.toml").read_text(encoding="utf-8")
-    merged = _with_base(tomllib.loads(text))
+    merged = _with_base(base)
     for key, value in table.items():
         inner = merged.get(key)
         merged[key] = {**inner, **value} if isinstance(inner, dict) and isinstance(value, dict) else value

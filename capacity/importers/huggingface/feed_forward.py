@@ -1,4 +1,4 @@
-"""The feed-forward of each layer: plain, or experts with the layers that stay dense."""
+"""The feed-forward of each layer: dense, or experts with the layers that stay dense."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from capacity.specs.model import Dense, Experts, FeedForward
 
 
 def feed_forwards(config: Config, facts: TypeFacts, layers: int) -> list[FeedForward]:
-    """One feed-forward for each layer, the same object for layers that are alike."""
+    """One feed-forward for each layer, the same object for equal layers."""
     if facts.experts is None:
         return [_dense(config, facts, facts.keys.intermediate)] * layers
     experts = facts.experts
-    if not config.optional_count(experts.count, least=0):
+    if not config.optional_count(experts.count, minimum=0):
         return [_dense(config, facts, experts.dense_width or facts.keys.intermediate)] * layers
     sparse = _sparse_layers(config, experts, layers)
     routed = _experts(config, experts) if any(sparse) else None
@@ -54,25 +54,25 @@ def _experts(config: Config, facts: ExpertFacts) -> Experts:
 
 def _shared_width(config: Config, facts: ExpertFacts, width: int) -> int:
     if facts.shared_width:
-        return config.optional_count(facts.shared_width, least=0) or 0
+        return config.optional_count(facts.shared_width, minimum=0) or 0
     if facts.shared:
-        return (config.optional_count(facts.shared, least=0) or 0) * width
+        return (config.optional_count(facts.shared, minimum=0) or 0) * width
     return facts.shared_count * width
 
 
 def _sparse_layers(config: Config, facts: ExpertFacts, layers: int) -> list[bool]:
-    """Whether each layer is routed, by whichever rules the type has."""
+    """Whether each layer is routed, by the rules of the type."""
     sparse = [True] * layers
     if facts.dense_first:
-        first = config.optional_count(facts.dense_first, least=0) or 0
+        first = config.optional_count(facts.dense_first, minimum=0) or 0
         sparse = [i >= first for i in range(layers)]
     if facts.sparse_step:
         step = config.count(facts.sparse_step)
         sparse = [one and (i + 1) % step == 0 for i, one in enumerate(sparse)]
     if facts.dense_layers:
-        dense = set(config.counts(facts.dense_layers, most=layers - 1) or ())
+        dense = set(config.counts(facts.dense_layers, maximum=layers - 1) or ())
         sparse = [one and i not in dense for i, one in enumerate(sparse)]
-    if facts.sparse_layers and (listed := config.counts(facts.sparse_layers, most=layers - 1)) is not None:
+    if facts.sparse_layers and (listed := config.counts(facts.sparse_layers, maximum=layers - 1)) is not None:
         routed = set(listed)
         sparse = [i in routed for i in range(layers)]
     return sparse

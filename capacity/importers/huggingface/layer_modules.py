@@ -1,28 +1,18 @@
-"""The matrices of a decoder's layers under the names that the files of its checkpoint give them."""
+"""The matrices of the layers of a decoder, under the names they have in the files of its checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from capacity.importers.checkpoints.unquantized import LayerModule
 from capacity.importers.huggingface.facts import ModuleNames
 from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, Stage
-
-
-@dataclass(frozen=True, slots=True)
-class LayerModule:
-    """One matrix of one layer: the part it belongs to and its dotted name. The head counts as one of layer 0."""
-
-    part: str
-    layer: int
-    name: str
-    tied: bool = False
 
 
 def layer_modules(stage: Stage, names: ModuleNames) -> tuple[LayerModule, ...]:
     """The matrices of attention, feed-forward, experts and head, and routers that a method for linear layers may reach.
 
-    The first two experts of a layer stand for all of it.
+    The first two experts of a layer represent all of them.
     """
     inside = tuple(
         LayerModule(part, layer, f"{names.layers}.{layer}.{name}")

@@ -44,21 +44,29 @@ def import_model(source: str | Path | Mapping[str, Any], name: str | None = None
     data = _with_own_quantization(read_object(path), path)
     folder = path.resolve().parent.name if path.name == "config.json" else path.stem
     model = import_config(data, name or folder or _own_name(data), where=str(path))
-    return with_stored_bytes(model, data, path.parent) if path.name == "config.json" else model
+    if path.name != "config.json":
+        return model
+    return with_stored_bytes(model, path.parent, other_layers=_uncounted_layers(data, model.decoder.layer_count))
+
+
+def _uncounted_layers(config: Mapping[str, Any], first: int) -> range:
+    """Numbers of the layers that the files hold behind those of the model, where the configuration declares them."""
+    counts = [config.get(key) for key in facts_of(config["model_type"]).uncounted]
+    return range(first, first + sum(count for count in counts if type(count) is int))
 
 
 def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The configuration, with what ModelOpt writes beside it where it says nothing of quantisation itself."""
-    beside = path.with_name("hf_quant_config.json")
-    if path.name != "config.json" or data.get("quantization_config") is not None or not beside.is_file():
+    """The configuration, with the file of ModelOpt next to it where it has no quantization_config of its own."""
+    modelopt = path.with_name("hf_quant_config.json")
+    if path.name != "config.json" or data.get("quantization_config") is not None or not modelopt.is_file():
         return data
-    return data | {"quantization_config": read_object(beside)}
+    return data | {"quantization_config": read_object(modelopt)}
 
 
 def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: bool = False) -> ModelSpec:
     """The model in ``data``, which came from ``where``.
 
-    ``nested``: it is part of a larger configuration, where the library leaves out what the class of the type says.
+    ``nested``: it is part of a larger configuration, where the library omits the class defaults of the type.
     """
     kind = _model_type(data, where)
     facts = facts_of(kind)

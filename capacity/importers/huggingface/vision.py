@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from capacity.errors import SpecError, unknown_name
+from capacity.files import package_data
 from capacity.importers.checkpoints.quantization import checkpoint_of
 from capacity.importers.huggingface.config import Config
 from capacity.specs.checkpoint import Checkpoint
 
 
-@cache
 def world_types() -> dict[str, Any]:
     """Defaults and sources of the types that can be imported, from ``data/world_types.toml``."""
-    return tomllib.loads(files("capacity").joinpath("data/world_types.toml").read_text(encoding="utf-8"))
+    return package_data.toml("data/world_types.toml")
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,13 @@ def vision_tables(data: Mapping[str, Any], where: str, *, stage: str = "vision")
     rule = _token_rule(config, shape, facts)
     made = _stage(config, shape, facts, rule, stage)
     config.finish()
-    beside = [facts["beside"]] if "beside" in facts else []
-    notes = (*notes, *config.notes, *beside)
+    uncounted = [facts["uncounted"]] if "uncounted" in facts else []
+    notes = (*notes, *config.notes, *uncounted)
     return Vision(made, {"stage": stage, "tokens": rule}, _source(facts), notes, tuple(config.assumed))
 
 
 def _vision_part(data: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The vision configuration itself, which a pair holds inside, and notes on what a pair holds beside it."""
+    """The vision configuration itself, which a pair holds inside, and notes on what else a pair holds."""
     inner, older = data.get("vision_config"), data.get("vision_config_dict")
     if not isinstance(inner, Mapping):
         return data, ()
@@ -76,7 +73,7 @@ def _vision_part(data: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any]
 
 
 def vision_checkpoint(data: Mapping[str, Any], where: str) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """How a vision configuration says it is stored, and notes; the part of a pair may say otherwise than the pair.
+    """How a vision configuration is stored, and notes; the vision part of a pair may differ from the pair.
 
     Raises
     ------
@@ -85,17 +82,17 @@ def vision_checkpoint(data: Mapping[str, Any], where: str) -> tuple[Checkpoint |
     """
     inner = data.get("vision_config")
     own = inner if isinstance(inner, Mapping) else {}
-    said = {key: own[key] for key in ("torch_dtype", "dtype") if own.get(key) is not None}
-    return checkpoint_of(said or data, where)
+    stated = {key: own[key] for key in ("torch_dtype", "dtype") if own.get(key) is not None}
+    return checkpoint_of(stated or data, where)
 
 
 def _source(facts: Mapping[str, Any]) -> dict[str, Any]:
-    said = "from documentation only: " if facts["confidence"] == "C" else ""
-    return {"fields": ["*"], "cite": f"{said}{facts['source']}", "confidence": facts["confidence"]}
+    origin = "from documentation only: " if facts["confidence"] == "C" else ""
+    return {"fields": ["*"], "cite": f"{origin}{facts['source']}", "confidence": facts["confidence"]}
 
 
 def _named(defaults: Mapping[str, Any], *keys: str) -> str:
-    """The name that a type gives to one fact."""
+    """The key that a type uses for one fact."""
     return next(key for key in keys if key in defaults)
 
 
@@ -107,7 +104,7 @@ def _shape(config: Config, facts: Mapping[str, Any]) -> dict[str, int]:
     return {
         "width": width,
         "heads": heads,
-        "layers": config.count("num_hidden_layers", most=1000),
+        "layers": config.count("num_hidden_layers", maximum=1000),
         "feed_forward": _feed_forward(config, width),
         "channels": config.count(_named(facts, "num_channels", "in_chans")),
         "image": config.count(("crop_size", "image_size") if "crop_size" in facts else "image_size"),
@@ -130,7 +127,7 @@ def _token_rule(config: Config, shape: Mapping[str, int], facts: Mapping[str, An
     rule = {"height_px": shape["image"], "width_px": shape["image"], "patch_px": shape["patch"]}
     extra = int(facts["extra_tokens"])
     if "num_register_tokens" in facts["defaults"]:
-        extra += config.count("num_register_tokens", least=0)
+        extra += config.count("num_register_tokens", minimum=0)
     rule["extra_tokens"] = extra
     if "tubelet_size" in facts["defaults"]:
         rule["temporal_patch"] = config.count("tubelet_size")

@@ -9,7 +9,7 @@ from capacity.errors import SpecError, unknown_name
 from capacity.importers.huggingface.config import Config
 
 SOURCE = "danijar/dreamerv3 dreamerv3/configs.yaml at 05699cd1, dreamerv3/rssm.py at f8817c40"
-_LARGEST_WIDTH = 10**6
+_MAX_WIDTH = 10**6
 # Of the defaults of configs.yaml; the size of a picture and the actions belong to the task.
 _DEFAULTS = {"stoch": 32, "blocks": 8, "actions": 18, "image_px": 64}
 _ONLY = {"imglayers": (2,), "obslayers": (1,), "dynlayers": (1,)}
@@ -25,7 +25,7 @@ def dreamer_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
     """The table of a `WorldModelSpec` for the acting loop: encode, observe, act.
 
     ``data`` is a size preset, or the whole file with ``name`` ending in a size such as ``200m``. Image of 64 x 64
-    with three channels and 18 discrete actions, as in its Atari tasks, unless ``image_px``, ``actions`` say so.
+    with three channels and 18 discrete actions, as in its Atari tasks, unless ``image_px`` or ``actions`` is given.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def dreamer_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
     """
     config = _config(data, name, where)
     deter, hidden, classes, depth, units, actions, image, stoch, blocks = (
-        config.count(key, most=_LARGEST_WIDTH)
+        config.count(key, maximum=_MAX_WIDTH)
         for key in ("deter", "hidden", "classes", "depth", "units", "actions", "image_px", "stoch", "blocks")
     )
     if deter % blocks:
@@ -80,7 +80,7 @@ def dreamer_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
         "sources": [{"fields": ["*"], "cite": SOURCE, "confidence": "A"}],
         "notes": (
             "acting only: image decoder, reward, continuation and value heads are training parts and not counted",
-            "the prior is held and not read while acting",
+            "the prior is in memory and not read while acting",
             *config.notes,
         ),
         "assumed": tuple(config.assumed),
@@ -102,7 +102,7 @@ def _preset(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]
 
 
 def _config(data: Mapping[str, Any], name: str, where: str) -> Config:
-    """The numbers of a preset under plain names, with those that no preset changes as defaults."""
+    """The numbers of a preset under short names, with those that no preset changes as defaults."""
     preset = _preset(data, name, where)
     plain = {key: preset[f".*\\.{key}"] for key in ("depth", "units") if f".*\\.{key}" in preset}
     task = {key: data[key] for key in ("actions", "image_px") if key in data}

@@ -29,7 +29,7 @@ def compressed(**weights):
 
 
 # The parameters of these tables are those of published files: DeepSeek-V3 (fp8), Qwen AWQ and GPTQ releases,
-# and the llm-compressor presets W4A16, W8A8 and FP8_DYNAMIC. The lists of modules left alone: test_unquantized.py.
+# and the llm-compressor presets W4A16, W8A8 and FP8_DYNAMIC. The exclusion lists: test_unquantized.py.
 @pytest.mark.parametrize(
     ("table", "name"),
     [
@@ -170,7 +170,7 @@ def test_the_two_names_of_one_table_must_agree():
     both = {"torch_dtype": "bfloat16", "quantization_config": PACK, "compression_config": PACK}
 
     assert checkpoint_of(both, "config.json")[0] == checkpoint(PACK)
-    with pytest.raises(SpecError, match="quantization_config and compression_config name one fact and disagree"):
+    with pytest.raises(SpecError, match="quantization_config and compression_config name the same fact and disagree"):
         checkpoint_of(both | {"compression_config": INT8}, "config.json")
     for key in ("quantization_config", "compression_config"):
         with pytest.raises(SpecError, match="sparse-24-bitmask"):

@@ -32,8 +32,8 @@ def test_a_header_gives_types_shapes_and_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("table", "length", "sentence"),
     [
-        ({"a": row()}, 10**6, "cut off"),
-        (b"", 2**63, "cut off"),
+        ({"a": row()}, 10**6, "truncated"),
+        (b"", 2**63, "truncated"),
         (b"not json", None, "not valid JSON"),
         (b"[1]", None, "expected a JSON object"),
         ({"a": 3}, None, "no valid dtype"),

@@ -55,7 +55,7 @@ def test_files_that_agree_make_the_format_published(tmp_path):
     assert not any("assumed" in note for note in model.notes)
 
 
-# The case that buys half the memory: a configuration of 16 bits beside files of 32.
+# The case that buys half the memory: a configuration of 16 bits next to files of 32.
 def test_files_of_twice_the_bytes_are_refused_as_stored_and_not_with_a_format(tmp_path):
     held = write(tmp_path, tensors(), "F32")
     model = cap.load_model(tmp_path)
@@ -89,8 +89,8 @@ def test_buffers_and_a_second_copy_of_a_tied_head_are_not_the_models_own(tmp_pat
     assert cap.load_model(tmp_path).checkpoint.total_bytes == write(tmp_path, tensors())
 
 
-# deepseek-ai/DeepSeek-V3 keeps its prediction layer under model.layers.61, beside 61 layers.
-def test_layers_beside_the_model_are_not_its_own(tmp_path):
+# deepseek-ai/DeepSeek-V3 keeps its prediction layer under model.layers.61, behind 61 layers.
+def test_layers_behind_those_of_the_model_are_not_counted(tmp_path):
     config = CONFIG | {"model_type": "glm4_moe", "n_routed_experts": 0, "num_nextn_predict_layers": 1}
     config |= {"num_key_value_heads": 4, "head_dim": 16}
     own = write(tmp_path, tensors(config), config=config)

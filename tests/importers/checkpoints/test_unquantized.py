@@ -40,7 +40,7 @@ def weight_bytes(model, table):
 
 
 # The Llama 3 paper, arXiv 2407.21783, section 6.2: feed-forward layers in FP8 with a scale a row, self-attention and
-# the first and last layer left alone. 405,853,388,800 parameters (tests/data/model_oracle.csv).
+# the first and last layer left unquantised. 405,853,388,800 parameters (tests/data/model_oracle.csv).
 def test_metas_fp8_release_keeps_attention_and_two_layers_in_bf16():
     alone = [f"model.layers.{i}.self_attn.{name}_proj" for i in range(126) for name in "qkvo"]
     alone += [f"model.layers.{i}.mlp.{name}_proj" for i in (0, 125) for name in ("down", "gate", "up")]
@@ -66,10 +66,10 @@ def test_nvidias_fp4_release_of_deepseek_v3_keeps_attention_in_bf16():
     assert stored(DEEPSEEK, table).format_of("experts") == "nvfp4"
 
 
-def test_what_modelopt_writes_beside_a_configuration_is_read(tmp_path):
+def test_what_modelopt_writes_next_to_a_configuration_is_read(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_405B))
-    beside = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
-    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    modelopt = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(modelopt))
 
     assert import_model(tmp_path).checkpoint.format_of("mlp") == "fp8_e4m3"
 
@@ -81,7 +81,7 @@ KIMI_IGNORE = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*ml
 
 def test_shared_experts_in_another_format_than_the_routed_ones_are_refused_by_name():
     with pytest.raises(
-        SpecError, match=r"shared_experts\.gate_proj is left alone and .*mlp\.experts\.0\.gate_proj is not"
+        SpecError, match=r"shared_experts\.gate_proj is left unquantised and .*mlp\.experts\.0\.gate_proj is not"
     ):
         stored(KIMI, PACKED | {"ignore": KIMI_IGNORE})
 
@@ -122,7 +122,7 @@ def test_every_method_heeds_its_list(table, key, entry):
     assert found.format_of("mlp", 3) != "bf16"
 
 
-def test_single_layers_are_left_alone_in_runs():
+def test_single_layers_are_left_unquantised_in_runs():
     found = stored(LLAMA_405B, AWQ | {"modules_to_not_convert": ["model.layers.7", "model.layers.8.mlp"]})
 
     assert [found.format_of("mlp", layer) for layer in (6, 7, 8, 9)] == ["int4_g128", "bf16", "bf16", "int4_g128"]
@@ -178,10 +178,10 @@ def test_a_head_that_is_tied_and_quantised_is_refused():
 
 # MixtralSparseMoeBlock.gate is nn.Linear in transformers 4.57.1, and MixtralTopKRouter without one in 5.0.0; the router
 # of DeepSeek-V3 is a parameter in both.
-def test_a_router_that_may_be_a_linear_layer_must_be_left_alone_by_name():
+def test_a_router_that_may_be_a_linear_layer_must_be_listed_by_name():
     for ignore in (["lm_head"], ["lm_head", "model.layers.0.block_sparse_moe.gate"]):
         with pytest.raises(
-            SpecError, match=r"block_sparse_moe\.gate is not left alone, and versions of its library differ"
+            SpecError, match=r"block_sparse_moe\.gate is not listed in `ignore`, and library versions disagree"
         ):
             stored(MIXTRAL, PACKED | {"ignore": ignore})
 
@@ -197,16 +197,16 @@ def test_a_router_that_may_be_a_linear_layer_must_be_left_alone_by_name():
             {"modules_to_not_convert": ["transformer.blocks"]},
             "modules_to_not_convert names 'transformer.blocks', which is",
         ),
-        ({"modules_to_not_convert": [""]}, "names '', which is no module"),
+        ({"modules_to_not_convert": [""]}, "names '', which is not a known module"),
         (
             {"modules_to_not_convert": ["model.layers.0.mlp.down_proj"]},
-            "down_proj is left alone and .*gate_proj is not",
+            "down_proj is left unquantised and .*gate_proj is not",
         ),
         ({"modules_to_not_convert": "self_attn"}, "must be a list of module names"),
         ({"modules_to_not_convert": [3]}, "must be a list of module names"),
         ({"ignore": ["x"] * 20_001}, "20,001 entries; at most 20,000"),
-        ({"ignore": ["re:("]}, r"'\(', which is no regular expression"),
-        ({"ignore": ["re:[[a]"]}, r"'\[\[a\]', which is no regular expression of one meaning"),
+        ({"ignore": ["re:("]}, r"'\(', which is not an unambiguous regular expression"),
+        ({"ignore": ["re:[[a]"]}, r"'\[\[a\]', which is not an unambiguous regular expression"),
         ({"ignore": ["re:(a+)+$"]}, "no group may be repeated"),
         ({"ignore": ["re:" + "a?" * 30 + "b"]}, "4 repeats"),
         ({"ignore": ["re:" + "(a|b)" * 30]}, "4 groups"),
@@ -222,29 +222,31 @@ def test_a_list_that_is_not_understood_is_refused_with_its_entry(table, sentence
         stored(LLAMA_405B, AWQ | table)
 
 
-def test_a_single_expert_left_alone_is_refused():
-    with pytest.raises(SpecError, match=r"experts\.0\.w1 is left alone and .*experts\.1\.w1 is not"):
+def test_a_single_unquantised_expert_is_refused():
+    with pytest.raises(SpecError, match=r"experts\.0\.w1 is left unquantised and .*experts\.1\.w1 is not"):
         stored(MIXTRAL, AWQ | {"modules_to_not_convert": ["model.layers.0.block_sparse_moe.experts.0"]})
-    with pytest.raises(SpecError, match=r"names 'model\.layers\.0\.block_sparse_moe\.experts\.5', which is no module"):
+    with pytest.raises(
+        SpecError, match=r"names 'model\.layers\.0\.block_sparse_moe\.experts\.5', which is not a known module"
+    ):
         stored(MIXTRAL, AWQ | {"modules_to_not_convert": ["model.layers.0.block_sparse_moe.experts.5"]})
 
 
 @pytest.mark.parametrize("expression", ["re:.*.*.*.*z", "re:(.*|.*)(.*|.*)z", "re:(a|a|a|a|m|m)(o|o|o)(d|d|d)(e|e)z"])
 def test_no_expression_takes_long(expression):
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(SpecError):
         stored(LLAMA_405B, AWQ | {"modules_to_not_convert": [expression]})
 
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_long_list_over_many_layers_is_read_at_once():
     deep = LLAMA_405B | {"num_hidden_layers": 10_000}
     alone = [f"model.layers.{i}.self_attn.{name}_proj" for i in range(4_000) for name in "qkvo"]
-    start = time.perf_counter()
+    start = time.process_time()
     found = stored(deep, AWQ | {"modules_to_not_convert": alone + ["model.norm"] * 4_000})
 
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert [found.format_of("attention", layer) for layer in (0, 3_999, 4_000)] == ["bf16", "bf16", "int4_g128"]
 
 
@@ -258,11 +260,11 @@ def test_a_long_list_over_many_layers_is_read_at_once():
 )
 def test_many_expressions_over_many_modules_are_refused_and_not_waited_for(entries):
     deep = LLAMA_405B | {"num_hidden_layers": 10_000}
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(SpecError, match=r"among 70,00\d modules takes too long"):
         stored(deep, AWQ | {"modules_to_not_convert": entries})
 
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_a_file_that_modelopt_adds_later_is_seen(tmp_path):

@@ -17,7 +17,7 @@ LLAMA = {
     "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
 }  # fmt: skip
-# The plain shapes of other types are those of llama; only what matters to a test is written out.
+# The basic shapes of other types are those of llama; only what matters to a test is written out.
 GPT_OSS = LLAMA | {"model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 64}
 LATENT = LLAMA | {
     "model_type": "deepseek_v3", "q_lora_rank": 64, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
@@ -158,7 +158,9 @@ def test_an_unknown_type_is_refused_with_the_nearest_names():
 
 def test_two_names_of_one_fact_must_agree():
     assert import_model(GPT_OSS | {"experts_per_token": 2}).decoder
-    with pytest.raises(SpecError, match="num_experts_per_tok = 2 and experts_per_token = 3 name one fact and disagree"):
+    with pytest.raises(
+        SpecError, match="num_experts_per_tok = 2 and experts_per_token = 3 name the same fact and disagree"
+    ):
         import_model(GPT_OSS | {"experts_per_token": 3})
 
 
@@ -177,7 +179,7 @@ def test_a_default_of_the_class_is_taken_with_a_note_where_files_leave_it_out():
     "key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"]
 )
 def test_a_shape_that_every_file_of_the_type_says_is_not_taken_from_its_class(key):
-    with pytest.raises(SpecError, match=f"{key} is missing; .*no guess for a shape"):
+    with pytest.raises(SpecError, match=f"{key} is missing; .*cannot replace a shape"):
         import_model({name: value for name, value in LLAMA.items() if name != key})
     with pytest.raises(SpecError, match="hidden_size is missing"):
         import_model({"model_type": "llama", "d_model": 8192, "vocab_size": 32000})
@@ -185,7 +187,7 @@ def test_a_shape_that_every_file_of_the_type_says_is_not_taken_from_its_class(ke
 
 @pytest.mark.parametrize("key", ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
 def test_the_experts_of_a_file_are_not_taken_from_its_class(key):
-    with pytest.raises(SpecError, match=f"{key} is missing; .*no guess for a shape"):
+    with pytest.raises(SpecError, match=f"{key} is missing; .*cannot replace a shape"):
         import_model({name: value for name, value in LATENT.items() if name != key})
 
 
@@ -193,7 +195,7 @@ def test_absent_positions_set_no_limit():
     model = import_model({key: value for key, value in LLAMA.items() if key != "max_position_embeddings"})
 
     assert model.positions is None
-    assert "max_position_embeddings is absent: any context length is let through" in model.notes
+    assert "max_position_embeddings is absent: any context length is allowed" in model.notes
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("gemma", True), ("gemma2", True), ("qwen2", False)])
@@ -340,7 +342,7 @@ def test_multi_token_prediction_is_noted_and_not_counted():
 
 
 def test_more_experts_a_token_than_experts_are_refused():
-    with pytest.raises(SpecError, match="9 experts a token of only 8"):
+    with pytest.raises(SpecError, match="9 experts per token, but only 8 experts"):
         import_model(LATENT | {"num_experts_per_tok": 9})
 
 

@@ -153,7 +153,7 @@ def test_a_class_default_that_is_taken_is_said():
     assert load_world_model(CLIP).assumed == ("num_channels",)
 
 
-def test_what_a_checkpoint_holds_beside_the_encoder_is_said():
+def test_what_else_a_checkpoint_holds_is_noted():
     assert any("predictor" in note for note in load_world_model(VJEPA).notes)
 
 
@@ -163,12 +163,12 @@ def test_what_a_checkpoint_holds_beside_the_encoder_is_said():
         (CLIP | {"num_experts": 8}, "num_experts"),
         (CLIP | {"vision_config": CLIP["vision_config"] | {"num_key_value_heads": 2}}, "num_key_value_heads = 2"),
         (DINO | {"torch_dtype": "int4?"}, "torch_dtype 'int4.' is unknown"),
-        (DINO | {"dtype": "bfloat16"}, "name one fact and disagree"),
+        (DINO | {"dtype": "bfloat16"}, "name the same fact and disagree"),
         (DINO | {"quantization_config": {"load_in_8bit": True}}, "quantization_config = .* may change memory"),
         (VJEPA | {"use_SiLU": True}, "use_SiLU is supported for type vjepa2 only as false"),
-        (VJEPA | {"image_size": 384}, "crop_size = 256 and image_size = 384 name one fact"),
+        (VJEPA | {"image_size": 384}, "crop_size = 256 and image_size = 384 name the same fact"),
         (OPENVLA | {"torch_dtype": "int4?"}, "torch_dtype 'int4.' is unknown"),
-        (OPENVLA | {"dtype": "float32"}, "name one fact and disagree"),
+        (OPENVLA | {"dtype": "float32"}, "name the same fact and disagree"),
         (OPENVLA | {"num_experts": 4, "num_selected_experts": 2}, "num_experts = 4 may change memory"),
         (OPENVLA | {"num_images_in_input": 2}, "num_images_in_input is supported for type openvla only as 1"),
         (OPENVLA | {"image_sizes": [384, 384]}, "image_sizes is supported for type openvla only as .224, 224."),

@@ -1,0 +1,195 @@
+"""Parameters, and bytes per device: weights, key-value cache, state and activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capacity.api._checked import checked_table
+from capacity.arrays import ArrayLike, plain
+from capacity.demand import parameters
+from capacity.demand.parameters import ParameterCount
+from capacity.demand.passes import local_sequences
+from capacity.estimate import memory
+from capacity.estimate.case import Subject
+from capacity.inputs import check_kind, same_shape, whole
+from capacity.specs.deployment import Deployment
+from capacity.specs.model import ModelSpec
+
+
+def parameter_count(model: ModelSpec) -> ParameterCount:
+    """Parameters of a model, in all and by module.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+
+    Returns
+    -------
+    ParameterCount
+        ``.total``, ``.active`` (without the experts that a token does not visit), ``.read_per_token`` (what a decode
+        step at batch 1 reads), ``.embedding``, ``.lm_head`` and ``.by_module``. [parameter]
+
+    Raises
+    ------
+    CapacityError
+        If ``model`` is no ModelSpec.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> cap.parameter_count(cap.load_model("llama-3-8b")).total
+    8030261248
+    """
+    check_kind("model", model, ModelSpec)
+    return parameters.parameter_count(model)
+
+
+def weight_bytes(model: Subject, deploy: Deployment) -> int:
+    """Weight bytes on the heaviest device, scales and padding included.
+
+    Parameters
+    ----------
+    model : ModelSpec or WorldModelSpec
+        The network; parts of a world model that are offloaded are left out.
+    deploy : Deployment
+        Number formats and parallelism.
+
+    Returns
+    -------
+    int
+        Per device. [B]
+
+    Raises
+    ------
+    CapacityError
+        If the model cannot have this deployment.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> cap.weight_bytes(cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"))
+    16060522496
+    """
+    table = checked_table(model, deploy)
+    names = [row for row in table.rows if row.name.startswith("weights")]
+    return max(sum(row.fixed_bytes for row in names if row.rank == rank) for rank in range(table.ranks))
+
+
+def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Any:
+    """Key-value cache on the heaviest device; it grows with context.
+
+    This is what the tokens need. An engine allocates whole blocks: the ledger of a sizing shows the rest as internal
+    fragmentation.
+
+    Parameters
+    ----------
+    model : ModelSpec or WorldModelSpec
+        The network.
+    deploy : Deployment
+        Cache format and parallelism.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    context_tokens : array_like
+        Tokens of each, from 0. [token]
+
+    Returns
+    -------
+    int or ndarray
+        Per device, in the broadcast shape of both. [B]
+
+    Raises
+    ------
+    CapacityError
+        If a number is not whole, the model cannot have this deployment, or the bytes exceed 2^62.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> cap.kv_cache_bytes(cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"), batch=1, context_tokens=[1, 2])
+    array([131072, 262144])
+    """
+    batch, context = whole("batch", batch), whole("context_tokens", context_tokens, minimum=0)
+    same_shape(batch=batch, context_tokens=context)
+    table = checked_table(model, deploy)
+    memory.refuse_overflow(table, batch=batch, context_tokens=context)
+    local = local_sequences(batch, deploy)
+    held = [np.multiply(local, memory.sequence_cache_bytes(rank, context)) for rank in table.by_rank]
+    return plain(np.max(np.stack(np.broadcast_arrays(*held)), axis=0))
+
+
+def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
+    """Recurrent, convolution and cross-attention state on the heaviest device; constant in context.
+
+    Parameters
+    ----------
+    model : ModelSpec or WorldModelSpec
+        The network.
+    deploy : Deployment
+        State format and parallelism.
+    batch : array_like
+        Sequences of the replica. [sequence]
+
+    Returns
+    -------
+    int or ndarray
+        Per device, in the shape of ``batch``. [B]
+
+    Raises
+    ------
+    CapacityError
+        If a number is not whole, the model cannot have this deployment, or the bytes exceed 2^62.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> cap.state_bytes(cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"), batch=8)
+    0
+    """
+    batch = whole("batch", batch)
+    table = checked_table(model, deploy)
+    memory.refuse_overflow(table, batch=batch, context_tokens=1)
+    each = max(rank.sequence_bytes for rank in table.by_rank)
+    return plain(np.multiply(local_sequences(batch, deploy), each))
+
+
+def activation_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, tokens: ArrayLike) -> Any:
+    """Activation peak of one device over phases, logits and sampler rows included.
+
+    Parameters
+    ----------
+    model : ModelSpec or WorldModelSpec
+        The network.
+    deploy : Deployment
+        Compute format, parallelism and the size of a prefill chunk, which a pass does not exceed.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    int or ndarray
+        Per device, in the broadcast shape of both. [B]
+
+    Raises
+    ------
+    CapacityError
+        If a number is not whole, the model cannot have this deployment, or the bytes exceed 2^62.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> deploy = cap.Deployment(weights="bf16")
+    >>> cap.activation_bytes(cap.load_model("llama-3-8b"), deploy, batch=1, tokens=8192)  # 2 (4 D + 4 F) per token
+    1207959552
+    """
+    batch, tokens = whole("batch", batch), whole("tokens", tokens)
+    same_shape(batch=batch, tokens=tokens)
+    table = checked_table(model, deploy)
+    memory.refuse_overflow(table, batch=batch, context_tokens=tokens)
+    local = local_sequences(batch, deploy)
+    peaks = [memory.activation_bytes(table, rank, sequences=local, context_tokens=tokens) for rank in table.by_rank]
+    return plain(np.max(np.stack(peaks), axis=0))

@@ -1,0 +1,20 @@
+"""Feed-forwards, one file per kind: its matrices, activations, how it shards and what routing exchanges.
+
+Every file has the same functions: ``weights``, ``activation_elements``, ``check_sharding``, ``routed_per_token``,
+``is_ordinary`` and ``summary``, and the fact ``SUMS`` (all-reduces per layer under tensor parallelism). `of` is the
+only dispatch on the kind of a feed-forward.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from capacity.demand.feed_forwards import dense, experts, none
+
+KINDS: dict[str, ModuleType] = {"dense": dense, "experts": experts, "none": none}
+
+
+def of(feed_forward: Any) -> Any:
+    """The file of this kind of feed-forward."""
+    return KINDS[feed_forward.kind]

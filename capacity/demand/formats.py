@@ -1,0 +1,97 @@
+"""Which number format a weight, a cache or a state is held in, and which format an operator computes in."""
+
+from __future__ import annotations
+
+from capacity.demand.weights import Module
+from capacity.errors import CapacityError
+from capacity.specs.deployment import AS_STORED, Deployment
+from capacity.specs.model import ModelSpec
+from capacity.units import NumberFormat, number_format
+
+QUANTISED_PARTS = ("attention", "mlp", "experts")
+SIXTEEN_BIT = "bf16"
+
+
+def stored_format(module: Module, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
+    """The number format in which a module is held; the last matching override wins."""
+    if module.vector or module.part == "norm":
+        return _vector_format(model, deploy)
+    chosen = _base_format(module.part, layer, model, deploy)
+    for override in deploy.overrides:
+        if override.part == module.part and (layer is None or override.covers(layer)):
+            chosen = override.format
+    return chosen
+
+
+def _base_format(part: str, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
+    if deploy.weights == AS_STORED:
+        return _checkpoint_format(part, layer, model)
+    if part in QUANTISED_PARTS or number_format(deploy.weights).element_bits >= 16:
+        return deploy.weights
+    return SIXTEEN_BIT
+
+
+def _checkpoint_format(part: str, layer: int | None, model: ModelSpec) -> str:
+    if model.checkpoint is None:
+        raise CapacityError(
+            f'{model.name}: weights = "as_stored" needs a checkpoint and this model has none; '
+            'give a number format, for example weights = "bf16"'
+        )
+    return model.checkpoint.format_of(part, layer)
+
+
+def _vector_format(model: ModelSpec, deploy: Deployment) -> str:
+    if deploy.weights == AS_STORED:
+        stored = number_format(_checkpoint_format("norm", None, model))
+        return stored.name if stored.element_bits >= 16 else SIXTEEN_BIT
+    return deploy.weights if number_format(deploy.weights).element_bits >= 16 else SIXTEEN_BIT
+
+
+def cache_format(layer: int, deploy: Deployment) -> NumberFormat:
+    """The number format of the key-value cache of one layer; the 16-bit compute format by default."""
+    return _layer_format("kv_cache", deploy.kv_cache or sixteen_bit(deploy.activations), layer, deploy)
+
+
+def state_format(layer: int, deploy: Deployment) -> NumberFormat:
+    """The number format of the recurrent state of one layer: fp32 by default, as the reference library keeps it."""
+    return _layer_format("state", deploy.state or "fp32", layer, deploy)
+
+
+def _layer_format(part: str, name: str, layer: int, deploy: Deployment) -> NumberFormat:
+    for override in deploy.overrides:
+        if override.part == part and override.covers(layer):
+            name = override.format
+    return number_format(name)
+
+
+def conv_format(deploy: Deployment) -> NumberFormat:
+    """The number format of convolution states, which are kept at 16 bit."""
+    return number_format(sixteen_bit(deploy.activations))
+
+
+def sixteen_bit(compute_format_name: str) -> str:
+    """The 16-bit (or wider) format that goes with a compute format."""
+    return compute_format_name if number_format(compute_format_name).element_bits >= 16 else SIXTEEN_BIT
+
+
+def activation_element_bytes(deploy: Deployment) -> int:
+    """Bytes of one activation, held in the 16-bit (or wider) compute format. [B]"""
+    return number_format(sixteen_bit(deploy.activations)).element_bits // 8
+
+
+def compute_format(stored: NumberFormat, activations: str) -> str:
+    """The format an operator computes in: the wider of how its operand is stored and ``activations``.
+
+    Two formats of one width and different families (int8 weights, fp8 activations) have no common path and meet
+    at 16 bit.
+
+    >>> compute_format(number_format("int4_g128"), "bf16"), compute_format(number_format("bf16"), "int8")
+    ('bf16', 'bf16')
+    """
+    chosen = number_format(activations)
+    if stored.arithmetic_bits < chosen.arithmetic_bits:
+        return chosen.name
+    if stored.arithmetic_bits > chosen.arithmetic_bits:
+        return stored.name if stored.element_bits >= 16 else sixteen_bit(activations)
+    same = stored.family == chosen.family or chosen.element_bits >= 16
+    return chosen.name if same else sixteen_bit(activations)

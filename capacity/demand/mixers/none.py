@@ -1,0 +1,63 @@
+"""A layer that does not mix tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
+from capacity.demand.weights import Module
+from capacity.specs.model import NoMixer
+
+OVERRIDE_PART = None
+SUMS = 0
+
+
+def weights(mixer: NoMixer, width: int) -> Iterator[Module]:
+    """No matrices."""
+    return iter(())
+
+
+def costs(mixer: NoMixer, formats: LayerFormats, *, layers: int, tensor_parallel: int) -> Iterator[OperatorCost]:
+    """No operators beyond matrices.
+
+    Parameters
+    ----------
+    mixer : NoMixer
+        The mixer.
+    formats : LayerFormats
+        Formats of cache, states and activations.
+    layers : int
+        Layers alike. [layer]
+    tensor_parallel : int
+        Ranks that divide the heads. [1]
+    """
+    return iter(())
+
+
+def cache(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int) -> LayerCache:
+    """No cache."""
+    return LayerCache()
+
+
+def state_bits(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int) -> int:
+    """No state. [bit]"""
+    return 0
+
+
+def activation_elements(mixer: NoMixer, *, tensor_parallel: int) -> int:
+    """Nothing alive beyond the residual. [element]"""
+    return 0
+
+
+def check_sharding(mixer: NoMixer, model: str, *, tensor_parallel: int) -> None:
+    """Any degree divides nothing."""
+
+
+def is_ordinary(mixer: NoMixer) -> bool:
+    """Whether the reference decoder has this mixer."""
+    return False
+
+
+def summary(mixer: NoMixer) -> str:
+    """The mixer in a few words."""
+    return "none"

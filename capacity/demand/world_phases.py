@@ -1,0 +1,315 @@
+"""The phases of one decision of a world model: encode, prefill, then decode, denoise or plan, then detokenise.
+
+A head that cross-attends to the core's output first has a phase "project", which makes its keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from capacity.arrays import ArrayLike, FloatArray
+from capacity.demand.collectives import collectives
+from capacity.demand.encoders import encoder_work
+from capacity.demand.operators import stage_operators
+from capacity.demand.passes import Pass, joined, local_sequences, work
+from capacity.demand.phases import Phase
+from capacity.errors import CapacityError
+from capacity.specs.deployment import Deployment
+from capacity.specs.world import Encoder, WorldModelSpec
+
+DENOISING = ("flow", "diffusion", "maskgit")
+
+
+def decision_phases(
+    world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike | None = None
+) -> tuple[Phase, ...]:
+    """The phases of one decision for ``batch`` robots or sessions together.
+
+    Parameters
+    ----------
+    world : WorldModelSpec
+        The model, with its views, tokens and head.
+    deploy : Deployment
+        Number formats and parallelism.
+    batch : array_like
+        Robots or sessions of the replica. [sequence]
+    context_tokens : array_like or None
+        Tokens in the cache of each before its answer, all of whose tokens then take a decode pass; None for those of
+        the prompt, whose own pass makes the first token. [token]
+
+    Returns
+    -------
+    tuple of Phase
+        In the order in which they run, each in the shape of ``batch``.
+
+    Raises
+    ------
+    CapacityError
+        If the deployment has pipeline stages.
+    """
+    check_world(world, deploy)
+    encode = encode_phase(world, deploy, batch=batch)
+    found = [encode] if encode else []
+    if world.core is not None and world.prompt_tokens:
+        found.append(world_prefill_phase(world, deploy, batch=batch))
+    found.extend(_answer(world, deploy, batch, context_tokens))
+    if world.detokenizer is not None:
+        found.append(_encoders("detokenise", world, deploy, [(world.detokenizer, 1)], batch))
+    return tuple(found)
+
+
+def check_world(world: WorldModelSpec, deploy: Deployment) -> None:
+    """Refuse what has no part in a world model: pipeline stages, and cache blocks.
+
+    Raises
+    ------
+    CapacityError
+        Naming the field.
+    """
+    if deploy.block_tokens != Deployment.model_fields["block_tokens"].default:
+        raise CapacityError(
+            f"{world.name}: block_tokens {deploy.block_tokens} has no part in a world model, whose sessions keep one "
+            "growing buffer each"
+        )
+    if deploy.pipeline_parallel > 1:
+        raise CapacityError(
+            f"{world.name}: pipeline_parallel {deploy.pipeline_parallel} is not modelled for world models; "
+            "use tensor_parallel or data_parallel"
+        )
+
+
+def encode_phase(world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Phase | None:
+    """All images of the decisions in one pass, or None where nothing encodes. Shape: of ``batch``. [sequence]"""
+    images = [(encoder, world.views * encoder.tokens.sequences(world.frames)) for encoder in world.encoders]
+    return _encoders("encode", world, deploy, images, batch) if images else None
+
+
+def _encoders(
+    name: str, world: WorldModelSpec, deploy: Deployment, images: list[tuple[Encoder, int]], batch: ArrayLike
+) -> Phase:
+    local = local_sequences(batch, deploy)
+    works = [encoder_work(world, deploy, encoder, images=np.multiply(local, each)) for encoder, each in images]
+    layers = sum([world.stage(encoder.stage).layer_count for encoder, _ in images])
+    tokens = sum([each * encoder.tokens.encoder_tokens for encoder, each in images])
+    return Phase(name, 1, joined(works), layers, local, np.multiply(local, tokens))
+
+
+def world_prefill_phase(world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Phase:
+    """The whole prompt. Shape: of ``batch``. [sequence]
+
+    A parallel head adds its slots to it, and only heads that make tokens use the output head.
+    """
+    slots = world.answer_tokens if world.head.kind == "parallel" else 0
+    heads = {"parallel": slots, "autoregressive": 1}.get(world.head.kind, 0)
+    return stage_phase(
+        "prefill",
+        world,
+        deploy,
+        world.core or "",
+        batch=batch,
+        new_tokens=world.prompt_tokens + slots,
+        head_tokens=heads,
+        causal=world.causal_prompt,
+        expanded=True,
+    )
+
+
+def world_decode_phase(
+    world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike, passes: int = 1
+) -> Phase:
+    """``passes`` decode passes of the core, each over ``context_tokens`` of which it computes the last. [token]
+
+    Parameters
+    ----------
+    world : WorldModelSpec
+        The model.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+    passes : int
+        Decode passes. [pass]
+    """
+    cached = np.subtract(context_tokens, 1)
+    return stage_phase(
+        "decode", world, deploy, world.core or "", batch=batch, new_tokens=1, cached_tokens=cached, passes=passes
+    )
+
+
+def verify_phase(
+    world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike, drafted: int, cached_tokens: ArrayLike
+) -> Phase:
+    """One verification of ``drafted`` tokens and one more, after ``cached_tokens``. [token]
+
+    Parameters
+    ----------
+    world : WorldModelSpec
+        The model.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    drafted : int
+        Tokens drafted. [token]
+    cached_tokens : array_like
+        Tokens of each whose keys and values lie in memory. [token]
+    """
+    return stage_phase(
+        "verify",
+        world,
+        deploy,
+        world.core or "",
+        batch=batch,
+        new_tokens=drafted + 1,
+        cached_tokens=cached_tokens,
+        head_tokens=drafted + 1,
+    )
+
+
+def stage_phase(
+    name: str,
+    world: WorldModelSpec,
+    deploy: Deployment,
+    stage: str,
+    *,
+    batch: ArrayLike,
+    new_tokens: int,
+    cached_tokens: ArrayLike = 0,
+    head_tokens: int = 1,
+    causal: bool = True,
+    expanded: bool = False,
+    source_tokens: int | None = None,
+    passes: int = 1,
+) -> Phase:
+    """``passes`` passes of ``batch`` sequences through one stage; see `capacity.demand.passes.Pass`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the phase.
+    world : WorldModelSpec
+        The model.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    stage : str
+        Name of the stage.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    new_tokens : int
+        Tokens of each that are computed. [token]
+    cached_tokens : array_like
+        Tokens of each whose keys and values lie in memory. [token]
+    head_tokens : int
+        Tokens of each to which the output head is applied. [token]
+    causal : bool
+        Whether a query attends to new keys up to its own position only.
+    expanded : bool
+        Whether latents are expanded, as in prefill.
+    source_tokens : int or None
+        Tokens that cross attention attends to, where not those of the spec. [token]
+    passes : int
+        Passes alike. [pass]
+    """
+    local = local_sequences(batch, deploy)
+    asked = Pass(local, batch, new_tokens, cached_tokens, head_tokens, causal, expanded, source_tokens)
+    exchanged = collectives(world.model, deploy, stage)
+    return Phase(
+        name=name,
+        passes=passes,
+        work=work(stage_operators(world.model, deploy, stage).without_sources, asked),
+        layers=world.stage(stage).layer_count,
+        sequences=local,
+        tokens=np.multiply(local, new_tokens),
+        head_tokens=head_tokens,
+        collectives=exchanged if head_tokens else tuple([item for item in exchanged if not item.last_token_only]),
+    )
+
+
+def mean_cached_tokens(context_tokens: ArrayLike, passes: int) -> FloatArray:
+    """Cached tokens that a decode pass finds: those before the first pass and one more after each. [token]
+
+    Parameters
+    ----------
+    context_tokens : array_like
+        Tokens of each before the first pass. [token]
+    passes : int
+        Decode passes. [pass]
+
+    Returns
+    -------
+    ndarray
+        In the shape of ``context_tokens``. [token]
+
+    Examples
+    --------
+    >>> float(mean_cached_tokens(100, 3))  # the mean of 100, 101, 102
+    101.0
+    """
+    return np.asarray(np.add(context_tokens, (passes - 1) / 2))
+
+
+def _answer(
+    world: WorldModelSpec, deploy: Deployment, batch: ArrayLike, context_tokens: ArrayLike | None
+) -> Iterator[Phase]:
+    head = world.head
+    context: ArrayLike = world.prompt_tokens if context_tokens is None else context_tokens
+    if head.kind == "autoregressive":
+        passes = world.answer_tokens - (context_tokens is None)
+        if passes:
+            met = mean_cached_tokens(context, passes) + 1
+            yield world_decode_phase(world, deploy, batch=batch, context_tokens=met, passes=passes)
+    elif head.stage is not None and head.kind in DENOISING:
+        if head.memory == "cross":
+            yield from _project(world, deploy, head.stage, batch)
+        yield _denoise(world, deploy, head.stage, batch, context)
+    elif head.stage is not None and head.kind == "planner":
+        yield _plan(world, deploy, head.stage, batch)
+
+
+def _project(world: WorldModelSpec, deploy: Deployment, stage: str, batch: ArrayLike) -> Iterator[Phase]:
+    """Keys and values of the core's output for every layer of the head, which all steps share; layers count there."""
+    table, local = stage_operators(world.model, deploy, stage).sources, local_sequences(batch, deploy)
+    if table.costs:
+        asked = Pass(local, batch, 0, 0, source_tokens=world.prompt_tokens)
+        yield Phase("project", 1, work(table, asked), 0, local, np.multiply(local, world.prompt_tokens))
+
+
+def _denoise(
+    world: WorldModelSpec, deploy: Deployment, stage: str, batch: ArrayLike, context_tokens: ArrayLike
+) -> Phase:
+    head = world.head
+    tokens = head.chunk_actions + head.extra_tokens
+    return stage_phase(
+        "denoise",
+        world,
+        deploy,
+        stage,
+        batch=batch,
+        new_tokens=tokens,
+        cached_tokens=context_tokens if head.memory == "cache" else 0,
+        head_tokens=tokens,
+        causal=False,
+        source_tokens=world.prompt_tokens if head.memory == "cross" else None,
+        passes=head.steps,
+    )
+
+
+def _plan(world: WorldModelSpec, deploy: Deployment, stage: str, batch: ArrayLike) -> Phase:
+    """Every iteration rolls all samples ``horizon`` steps ahead; the tokens of a frame are predicted together."""
+    head = world.head
+    tokens = world.image_tokens + head.extra_tokens
+    return stage_phase(
+        "plan",
+        world,
+        deploy,
+        stage,
+        batch=np.multiply(batch, head.samples),
+        new_tokens=tokens,
+        head_tokens=tokens,
+        causal=False,
+        passes=head.steps * head.horizon,
+    )

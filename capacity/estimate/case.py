@@ -1,0 +1,133 @@
+"""One model (or world model) on one part under one deployment, prepared once: what every question about it shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from capacity.catalog.engines import load_engine
+from capacity.demand.operators import decoder_operators
+from capacity.demand.placement import weight_shards
+from capacity.demand.world_phases import check_world
+from capacity.engines.builder import budget_bytes, memory_table
+from capacity.engines.table import MemoryTable
+from capacity.errors import CapacityError
+from capacity.inputs import check_kind
+from capacity.specs.deployment import Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.world import WorldModelSpec
+from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings
+from capacity.supply.links import Link, link_between
+
+Subject = ModelSpec | WorldModelSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a figure is asked of. Compared by identity: `prepare` gives the same case for the same specs."""
+
+    model: ModelSpec
+    world: WorldModelSpec | None
+    hardware: HardwareSpec
+    deploy: Deployment
+
+    @property
+    def subject(self) -> Subject:
+        """What was asked about: the world model, or else the model."""
+        return self.world or self.model
+
+    @cached_property
+    def memory(self) -> MemoryTable:
+        """Uses of the memory of one device, by the rules of the engine."""
+        return memory_table(self.subject, self.deploy)
+
+    @cached_property
+    def budget_bytes(self) -> int:
+        """Memory that the engine may plan with on one device. [B]"""
+        return budget_bytes(self.hardware, self.deploy)
+
+    @cached_property
+    def formats(self) -> frozenset[str]:
+        """Compute formats of one decode step."""
+        return frozenset(decoder_operators(self.model, self.deploy).compute_formats)
+
+    @cached_property
+    def sheet(self) -> Ceilings:
+        """Ceilings of a bound for the decoder; their figures name the last-level cache where it could hold weights."""
+        found = self.bound_ceilings(self.formats)
+        if self._bytes_of_a_token >= found.cache_bytes * self.deploy.pipeline_parallel:
+            return found
+        cache = f"memory.{'last_level_cache' if self.hardware.memory.last_level_cache_bytes else 'l2'}_bytes"
+        return replace(found, figures=(*found.figures, cache))
+
+    @property
+    def _bytes_of_a_token(self) -> float:
+        """Weights that a decode step of one sequence reads. [B]"""
+        costs = decoder_operators(self.model, self.deploy).costs
+        return sum(c.weight_bytes + (c.expert_bytes * c.experts_used / c.experts if c.experts else 0) for c in costs)
+
+    def bound_ceilings(self, formats: frozenset[str]) -> Ceilings:
+        """Ceilings of a bound for some compute formats."""
+        return bound_ceilings(self.hardware, formats, self.deploy.activations)
+
+    def measured_ceilings(self, formats: frozenset[str]) -> Ceilings | None:
+        """Measured ceilings for some compute formats; None where no read rate was measured."""
+        return measured_ceilings(self.hardware, formats, self.deploy.activations)
+
+    @cached_property
+    def link(self) -> Link | CapacityError:
+        """The link that joins the devices of the replica, or why none does."""
+        try:
+            return link_between(self.hardware, self.deploy.devices)
+        except CapacityError as error:
+            return error
+
+
+@lru_cache(maxsize=512)
+def prepare(subject: Subject, hardware: HardwareSpec, deploy: Deployment) -> Case:
+    """The case of these specs, checked.
+
+    Raises
+    ------
+    CapacityError
+        If the engine is unknown, or the model cannot have this deployment.
+    """
+    check(subject, deploy)
+    world = subject if isinstance(subject, WorldModelSpec) else None
+    return Case(network(subject), world, hardware, deploy)
+
+
+def network(subject: Subject) -> ModelSpec:
+    """The network of a model or of a world model."""
+    return subject.model if isinstance(subject, WorldModelSpec) else subject
+
+
+def check(subject: Subject, deploy: Deployment) -> None:
+    """Refuse a deployment that this model cannot have, or an engine that is not described, before any number is made.
+
+    Raises
+    ------
+    CapacityError
+        One sentence.
+    """
+    load_engine(deploy.engine)
+    if deploy.engine_version is not None:
+        raise CapacityError(f"engine_version {deploy.engine_version!r}: engine {deploy.engine!r} has no versions")
+    if isinstance(subject, WorldModelSpec):
+        check_world(subject, deploy)
+    weight_shards(network(subject), deploy)
+
+
+def check_specs(subject: object, hardware: object, deploy: object) -> None:
+    """Refuse arguments of a wrong kind before anything looks into them.
+
+    Raises
+    ------
+    CapacityError
+        One sentence with what is wanted and how to get it.
+    """
+    if not isinstance(subject, WorldModelSpec):
+        check_kind("model", subject, ModelSpec)
+    check_kind("hardware", hardware, HardwareSpec)
+    check_kind("deploy", deploy, Deployment)

@@ -1,0 +1,1 @@
+"""Single runs as records: conditions, timing, micro-benchmarks, memory probes, and the check against the oracle."""

@@ -1,0 +1,185 @@
+"""The sheet of a control period: verdict, time of a decision, the cycle, robots per device, and changes tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from capacity.presentation.figures import counted
+from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, unique
+from capacity.presentation.sheets.decision import phase_section, time_words
+from capacity.studies.control_result import Change, ControlPlan, Inputs, PowerSetting, Robots
+
+Row = tuple[Cell, ...]
+LIMITS = {  # what one cycle may take, by schedule
+    "synchronous": "the period: each action is decided anew",
+    "chunked": "the period: the robot waits for each chunk",
+    "asynchronous": "the actions left when a decision starts, at most half the chunk",
+}
+POWER_FIGURES = {"bytes_per_s": "bandwidth", "peak_factor": "peak rates", "boost_hz": "clock"}
+
+
+def control_sheet(plan: ControlPlan) -> Sheet:
+    """The sheet of a control period."""
+    sections = [phase_section(plan.decision), _cycle(plan), _shares(plan), _robots(plan.robots)]
+    if plan.changes:
+        sections.append(_changes(plan))
+    if plan.not_evaluated:
+        sections.append(_not_evaluated(plan))
+    return Sheet(
+        title=f"{plan.model} on {plan.part}",
+        head=tuple(_head(plan)),
+        sections=tuple(sections),
+        assumptions=unique((*plan.assumed, *plan.decision.assumed)),
+        notes=unique((*plan.notes, *plan.decision.notes)),
+        not_modelled=unique((*plan.not_modelled, *plan.decision.not_modelled)),
+    )
+
+
+def _head(plan: ControlPlan) -> Iterator[Line]:
+    timing = plan.timing
+    yield Line(_verdict(plan), "good" if plan.met else "bad")
+    yield Line(f"{plan.model} on {plan.part}")
+    yield Line(("input: ", *_inputs(plan.inputs)))
+    yield Line(("decision: ", *time_words(plan.decision)))
+    if plan.verdict.fits:
+        wanted = Cell(1 / timing.period_s, "action/s")
+        applied = (Cell(plan.control_per_s, "action/s"), " of ", wanted, " actions per second applied")
+        replans = ("; replans every ", Cell(plan.interval_s, "s"), "; reaction time ", Cell(plan.reaction_s, "s"))
+        yield Line((*applied, *replans))
+    yield Line(_binding(plan))
+    if plan.power_mode is not None:
+        yield Line(_power_mode_note(plan.power_mode), "" if plan.power_mode.stated else "doubtful")
+    if not plan.met:
+        yield Line(f"cheapest change that meets the period: {_described(plan.cheapest)}")
+
+
+def _verdict(plan: ControlPlan) -> Parts:
+    """Met or missed, and of what: a period without its schedule and limit says little."""
+    verdict, timing = plan.verdict, plan.timing
+    if not verdict.fits:
+        return ("does not fit: ", Cell(plan.needed_bytes, "B"), " of ", Cell(plan.usable_bytes, "B"), " usable")
+    state = "missed even at the bound" if plan.state == "missed at the bound" else plan.state
+    chunk = f", {timing.executed_actions:,} of {timing.chunk_actions:,} actions" if timing.chunk_actions > 1 else ""
+    schedule = f" ({timing.schedule}{chunk}): "
+    late = (f"p{timing.percentile:g} of a cycle ", Cell(verdict.late_s, "s"), ", limit ", Cell(verdict.limit_s, "s"))
+    margin = (", ", Cell(abs(verdict.margin_s), "s"), " to spare" if verdict.margin_s >= 0 else " too late")
+    return (state, schedule, *late, *margin)
+
+
+def _binding(plan: ControlPlan) -> Parts:
+    if plan.binds not in plan.shares:
+        return (f"binding constraint: {plan.binds}",)
+    phase = plan.decision.phase(plan.binds)
+    side = f" (bound by {phase.bound_by})" if phase else ""
+    share = Cell(plan.shares[plan.binds], "1", digits=0)
+    return (f"largest part of the cycle: {plan.binds}, ", share, side)
+
+
+def _inputs(given: Inputs) -> Parts:
+    sizes = " and ".join(f"{height} x {width}" for height, width in given.image_px)
+    frames = f" of {counted(given.frames, 'frame')}" if given.frames > 1 else ""
+    views = counted(given.views, "view")
+    images = f"{views}{frames} at {sizes} px ({given.image_tokens:,} tokens), " if sizes else ""
+    state = f", {given.state_tokens:,} state tokens" if given.state_tokens else ""
+    steps = f", {given.steps:,} steps" if given.steps > 1 else ""
+    actions = counted(given.chunk_actions, "action")
+    return (f"{images}{given.text_tokens:,} text tokens{state}; {given.head} head{steps}, {actions} per decision",)
+
+
+def _power_mode_note(power: PowerSetting) -> str:
+    if power.stated:
+        figures = ", ".join(POWER_FIGURES[figure] for figure in power.stated)
+        return f"power mode {power.name}: {figures} as the vendor states"
+    unknown = "no source states how it slows the part; times are those of the full part, likely too short"
+    return f"power mode {power.name}: {unknown}"
+
+
+def _described(change: Change | None) -> str:
+    if change is None:
+        return "none of those tried"
+    return f"{change.what} ({change.given_as})" if change.given_as else change.what
+
+
+def _cycle(plan: ControlPlan) -> Section:
+    return Section(
+        title="Control cycle",
+        columns=(Column("figure", "text"), Column("value")),
+        rows=(*_times(plan), *_rates(plan), *_memory(plan)),
+        notes=Column("meaning", "text", 1),
+    )
+
+
+def _times(plan: ControlPlan) -> Iterator[Row]:
+    verdict, timing = plan.verdict, plan.timing
+    late = ("jitter p99 / median ", Cell(timing.p99_over_p50))
+    yield Cell("latency"), Cell(verdict.latency_s, "s", note="sensing, preprocessing, network and decision")
+    yield Cell(f"latency, p{timing.percentile:g}"), Cell(verdict.late_s, "s", note=late)
+    yield Cell("limit"), Cell(verdict.limit_s, "s", note=LIMITS[timing.schedule])
+    yield Cell("miss rate"), Cell(verdict.miss_rate, "probability", note="of decisions, each judged alone")
+    yield Cell("reaction time"), Cell(plan.reaction_s, "s", note="from an event to the first action that knows of it")
+    overlap = "least interval of decisions whose phases overlap (bound)"
+    yield Cell("overlapped interval"), Cell(plan.overlapped_interval_s, "s", note=overlap)
+
+
+def _rates(plan: ControlPlan) -> Iterator[Row]:
+    yield Cell("replan rate"), Cell(plan.replan_per_s, "1/s", note="decisions", digits=2)
+    yield Cell("action throughput"), Cell(plan.action_throughput_per_s, "1/s", note="actions computed", digits=2)
+    yield Cell("control rate"), Cell(plan.control_per_s, "1/s", note="actions applied at the robot", digits=2)
+    outdated = "of a chunk, past when it arrives"
+    yield Cell("outdated actions"), Cell(plan.delay_steps, "action", note=outdated)
+    if plan.stall_share:
+        yield Cell("stall"), Cell(plan.stall_share, "1", note="of the time, waiting for the next chunk", digits=0)
+
+
+def _memory(plan: ControlPlan) -> Iterator[Row]:
+    yield Cell("memory"), Cell(plan.needed_bytes, "B", note=("of ", Cell(plan.usable_bytes, "B"), " usable"))
+
+
+def _shares(plan: ControlPlan) -> Section:
+    rows = tuple((Cell(name), Cell(share, "1")) for name, share in plan.shares.items())
+    return Section("Cycle by part", (Column("part", "text"), Column("share")), rows)
+
+
+def _robots(robots: Robots) -> Section:
+    rows = (
+        _served("served one after another", robots.in_turns, None),
+        _served("with batching, unsynchronised requests", robots.batched_at_any_time, robots.largest_tried),
+        _served(
+            "with batching, synchronised requests (as with --robots)", robots.batched_together, robots.largest_tried
+        ),
+    )
+    return Section("Robots per device", (Column("requests", "text"), Column("robots")), rows)
+
+
+def _served(how: str, count: int, largest: int | None) -> Row:
+    return Cell(how), Cell(count, "robot", note="or more" if count == largest else "")
+
+
+def _changes(plan: ControlPlan) -> Section:
+    columns = (
+        Column("change", "text"),
+        Column("given as", "text"),
+        Column("time saved"),
+        Column("verdict", "id"),
+        Column("latency", rank=2),
+        Column("memory", rank=4),
+    )
+    caption = "Each is computed as a case of its own."
+    return Section("Changes", columns, tuple(map(_change, plan.changes)), caption=caption)
+
+
+def _change(change: Change) -> Row:
+    verdict = Cell("met", tone="good") if change.met else Cell("missed", tone="bad")
+    return (
+        Cell(change.what),
+        Cell(change.given_as),
+        Cell(change.saved_s, "s"),
+        verdict,
+        Cell(change.latency_s, "s"),
+        Cell(change.needed_bytes, "B"),
+    )
+
+
+def _not_evaluated(plan: ControlPlan) -> Section:
+    rows = tuple((Cell(change.what), Cell(change.reason)) for change in plan.not_evaluated)
+    return Section("Changes without an answer", (Column("change", "text"), Column("reason", "text")), rows)

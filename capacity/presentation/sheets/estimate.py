@@ -1,0 +1,108 @@
+"""The sheet of one time, scalar or over a grid of points, and the table of its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from capacity.presentation.sheet import Cell, Column, Line, Section, Sheet
+from capacity.results import Estimate
+
+Row = tuple[Cell, ...]
+UNREACHABLE = "does not fit in memory: such a time cannot be reached"
+
+
+def estimate_sheet(estimate: Estimate) -> Sheet:
+    """The sheet of a time; of an array its range over the points that have one."""
+    points = np.size(estimate.fits) if np.ndim(estimate.bound) else 0
+    sections = [_grid(estimate)] if points else [_times(estimate)]
+    if estimate.rows:
+        sections.append(operator_section(estimate))
+    return Sheet(
+        title=estimate.quantity,
+        head=tuple(_head(estimate, points)),
+        sections=tuple(sections),
+        assumptions=estimate.assumed,
+        notes=estimate.notes,
+        not_modelled=estimate.not_modelled,
+    )
+
+
+def _head(estimate: Estimate, points: int) -> Iterator[Line]:
+    where = f" at {points:,} points" if points else ""
+    yield Line((f"{estimate.quantity} bound{where}: ", *_range(estimate.bound)))
+    missing = int(np.sum(np.logical_not(estimate.fits)))
+    if missing and np.ndim(estimate.fits):
+        yield Line(f"{UNREACHABLE} at {missing:,} of {np.size(estimate.fits):,} points", "bad")
+    elif missing:
+        yield Line(UNREACHABLE, "bad")
+
+
+def _range(seconds: Any) -> tuple[str | Cell, ...]:
+    if np.ndim(seconds) == 0:
+        return (Cell(float(seconds), "s"),)
+    least, most = _ends(seconds)
+    return (Cell(least, "s"), " to ", Cell(most, "s"))
+
+
+def _ends(seconds: Any) -> tuple[float | None, float | None]:
+    """Least and most of an array of times, None where no point has one."""
+    known = np.asarray(seconds)[np.isfinite(seconds)]
+    return (float(known.min()), float(known.max())) if known.size else (None, None)
+
+
+def _times(estimate: Estimate) -> Section:
+    rows = [(Cell("bound"), Cell(float(estimate.bound), "s", "computed", f"bound by {estimate.bound_by}"))]
+    if estimate.attainable is not None:
+        ceilings = "from measured ceilings; not a bound"
+        rows.append((Cell("attainable"), Cell(float(estimate.attainable), "s", "measured", ceilings)))
+    if estimate.value is not None:
+        band = ("band ", Cell(float(estimate.low), "s"), " to ", Cell(float(estimate.high), "s"))
+        rows.append((Cell("estimate"), Cell(float(estimate.value), "s", estimate.evidence, band)))
+    return Section("", (Column(estimate.quantity, "text"), Column("time")), tuple(rows))
+
+
+def _grid(estimate: Estimate) -> Section:
+    """Least and most of each kind of time over the points that have one."""
+    named = {
+        "bound": (estimate.bound, "computed"),
+        "attainable": (estimate.attainable, "measured"),
+        "estimate": (estimate.value, estimate.evidence),
+        "low end of the band": (estimate.low, estimate.evidence),
+        "high end of the band": (estimate.high, estimate.evidence),
+    }
+    rows = []
+    for name, (seconds, evidence) in named.items():
+        if seconds is not None:
+            least, most = _ends(seconds)
+            count = int(np.sum(np.isfinite(seconds)))
+            rows.append((Cell(name), Cell(least, "s", evidence), Cell(most, "s"), Cell(count, "point")))
+    columns = (Column(estimate.quantity, "text"), Column("least"), Column("most"), Column("points", rank=3))
+    return Section("", columns, tuple(rows))
+
+
+def operator_section(estimate: Estimate) -> Section:
+    """What each operator of one pass moves and computes on one device, the slowest first."""
+    total = float(estimate.bound) if np.ndim(estimate.bound) == 0 else 0.0
+    rows = [
+        (
+            Cell(row.operator),
+            Cell(row.moved_bytes, "B"),
+            Cell(row.flop, "FLOP"),
+            Cell(row.bound_s, "s"),
+            Cell(row.bound_by),
+            Cell(row.bound_s / total, "1") if total else Cell(None),
+        )
+        for row in sorted(estimate.rows, key=lambda row: -row.bound_s)
+    ]
+    columns = (
+        Column("operator", "text"),
+        Column("bytes moved", rank=2),
+        Column("FLOP", rank=3),
+        Column("bound"),
+        Column("bound by", "id", 4),
+        Column("share", rank=1),
+    )
+    return Section(f"{estimate.quantity} bound by operator, per device", columns, tuple(rows))

@@ -1,0 +1,137 @@
+"""The tables of a part: memory, compute, links, power and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from capacity.errors import unknown_name
+from capacity.specs.base import Bytes, Count, FrozenMapping, Positive, Spec
+from capacity.units import number_formats
+
+PATHS_BEYOND_FORMATS = ("int4", "fp64")  # a path can be wider than any one storage format
+
+
+def _known_path(name: str) -> str:
+    allowed = [*number_formats(), *PATHS_BEYOND_FORMATS]
+    if name not in allowed:
+        raise ValueError(unknown_name("number format", name, allowed))
+    return name
+
+
+PathName = Annotated[str, AfterValidator(_known_path)]
+Rates = FrozenMapping[PathName, Positive]
+
+
+class Memory(Spec):
+    """Main memory. ``capacity_bytes`` is what the driver reports; the datasheet's "80 GB" is only a label.
+
+    ``reserve_bytes`` is what the operating system reserves of a memory it shares (``unified``).
+    """
+
+    bytes_per_s: Annotated[float, Field(ge=1e6, le=1e18, strict=True)]
+    capacity_bytes: Bytes | None = None
+    datasheet_label: str | None = None
+    kind: str | None = None
+    unified: bool = False
+    reserve_bytes: Bytes | None = None
+    l2_bytes: Bytes | None = None
+    last_level_cache_bytes: Bytes | None = None
+
+    @property
+    def cache_bytes(self) -> int:
+        """The last-level cache, the L2 where there is none behind it; 0 when neither is known. [B]"""
+        return self.last_level_cache_bytes or self.l2_bytes or 0
+
+
+class Compute(Spec):
+    """Units (SM, CU, core) and the clock that the peak rates assume."""
+
+    units: Count | None = None
+    boost_hz: Positive | None = None
+
+
+class Links(Spec):
+    """Link to other devices. ``bytes_per_s_per_peer`` is given where one peer gets less than the whole rate."""
+
+    kind: str
+    bytes_per_s_per_direction: Positive | None = None
+    bytes_per_s_per_peer: Positive | None = None
+    domain_devices: Count | None = None
+
+
+class HostLink(Spec):
+    """Link to the host processor."""
+
+    kind: str
+    bytes_per_s_per_direction: Positive | None = None
+
+
+class PowerMode(Spec):
+    """A named power limit of the vendor and what it changes; None where no source states it."""
+
+    power_w: Positive
+    bytes_per_s: Positive | None = None
+    peak_factor: Positive | None = None
+    boost_hz: Positive | None = None
+
+
+class Power(Spec):
+    """Board or module power."""
+
+    tdp_w: Positive | None = None
+    modes: FrozenMapping[str, PowerMode] = FrozenMapping()
+
+
+class Measured(Spec):
+    """Achieved rates, for estimates that ask for them.
+
+    Reads: the best stream, and the median of matrix-vector products over large weights. ``gemv_*``: the law
+    ``gemv_fixed_s + weight_bytes / gemv_bytes_per_s``. Matrix products by format: best short burst, sustained
+    search, median of common shapes. ``allreduce_bytes_per_s`` is bus bandwidth of large messages.
+    """
+
+    read_bytes_per_s: Positive | None = None
+    read_bytes_per_s_typical: Positive | None = None
+    copy_bytes_per_s: Positive | None = None
+    gemv_fixed_s: Positive | None = None
+    gemv_bytes_per_s: Positive | None = None
+    gemm_flop_per_s: Rates = FrozenMapping()
+    gemm_flop_per_s_sustained: Rates = FrozenMapping()
+    gemm_flop_per_s_typical: Rates = FrozenMapping()
+    allreduce_bytes_per_s: Positive | None = None
+    host_to_device_bytes_per_s: Positive | None = None
+    device_to_host_bytes_per_s: Positive | None = None
+
+
+class Allowance(Spec):
+    """An exception from a rule of the family: the value that holds here instead, and why."""
+
+    value: Positive
+    reason: Annotated[str, Field(min_length=8)]
+
+
+def still_measured(measured: Measured, changes: Iterable[str]) -> Measured:
+    """Measured figures that still hold after the dotted ``changes``, which may replace the ceilings they belong to."""
+    changed = tuple(changes)
+    kept = {
+        name: value
+        for name, value in measured.model_dump(exclude_none=True).items()
+        if not any(_overlap(change, ceiling) for change in changed for ceiling in _ceilings_of(name))
+    }
+    return Measured.model_validate(kept)
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Whether one dotted name equals the other or contains it."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
+
+
+def _ceilings_of(measured_name: str) -> tuple[str, ...]:
+    kind = measured_name.split("_")[0]
+    if kind in ("host", "device"):
+        return ("host_link",)
+    rates = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s", "compute")
+    return {"gemm": rates, "allreduce": ("links",)}.get(kind, ("memory.bytes_per_s",))

@@ -1,0 +1,94 @@
+"""A world model on a part for some robots: what `control` and its changes evaluate, each as a case of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from numbers import Real
+
+from capacity.arrays import ArrayLike, BoolArray, FloatArray
+from capacity.demand.world_phases import decision_phases
+from capacity.errors import CapacityError
+from capacity.estimate import memory
+from capacity.estimate.case import Case, prepare
+from capacity.estimate.decision import decide, decision_s
+from capacity.inputs import shown
+from capacity.results import Decision
+from capacity.specs.deployment import Deployment, LaunchMode
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.world import WorldModelSpec
+
+ASSUMED_LAUNCH_MODE: LaunchMode = "graph"
+
+
+@dataclass(frozen=True)
+class ControlCase:
+    """What a decision and its memory depend on. [B], [robot]"""
+
+    world: WorldModelSpec
+    hardware: HardwareSpec
+    deploy: Deployment
+    taken_bytes: int
+    robots: int
+
+    @cached_property
+    def case(self) -> Case:
+        """The prepared case."""
+        return prepare(self.world, self.hardware, self.deploy)
+
+    @property
+    def decision(self) -> Decision:
+        """One decision for all robots in one batch."""
+        return decide(self.case, decision_phases(self.world, self.deploy, batch=self.robots))
+
+    def decisions_s(self, robots: ArrayLike) -> FloatArray:
+        """Time of one decision for each number of robots, estimate or bound. [s]"""
+        return decision_s(self.case, decision_phases(self.world, self.deploy, batch=robots))
+
+    def needed_bytes(self, robots: int) -> int:
+        """Memory of one device with this many robots. [B]"""
+        return int(memory.heaviest_bytes(self.case.memory, self.deploy, batch=robots, context_tokens=self.context))
+
+    @property
+    def context(self) -> int:
+        """Context at which memory is judged: prompt and answer. [token]"""
+        return self.world.prompt_tokens + self.world.answer_tokens
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory of one device for decisions, less what other programs hold. [B]"""
+        return self.case.budget_bytes - self.taken_bytes
+
+    def fits(self, robots: ArrayLike) -> BoolArray:
+        """Whether each number of robots fits in memory."""
+        case = self.case
+        return memory.fits(case.memory, self.usable_bytes, self.deploy, batch=robots, context_tokens=self.context)
+
+
+def whole_bytes(taken_bytes: float) -> int:
+    """Memory that other programs hold, rounded up. [B]
+
+    Raises
+    ------
+    CapacityError
+        If it is no number, negative or above 2^62.
+    """
+    if not isinstance(taken_bytes, Real) or isinstance(taken_bytes, bool) or not 0 <= taken_bytes <= 2**62:
+        raise CapacityError(f"taken_bytes must be a number of bytes from 0 to 2^62, got {shown(taken_bytes)}")
+    return ceil(taken_bytes)
+
+
+def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deployment, list[str]]:
+    """The deployment with a launch mode, and the assumption that this makes; without one where the bound is asked for.
+
+    Raises
+    ------
+    CapacityError
+        If a launch mode is given and only the bound is to be judged.
+    """
+    if bound_only and deploy.launch_mode is not None:
+        raise CapacityError("bound_only judges no launch mode; leave launch_mode out of the deployment")
+    if bound_only or deploy.launch_mode is not None:
+        return deploy, []
+    return deploy.replace(launch_mode=ASSUMED_LAUNCH_MODE), [f"launch_mode = {ASSUMED_LAUNCH_MODE}"]

@@ -1,0 +1,168 @@
+"""What a sizing rests on: evidence of each figure, defaults that were taken, weak figures of the part, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from capacity.demand import feed_forwards
+from capacity.demand.formats import QUANTISED_PARTS, compute_format, sixteen_bit
+from capacity.demand.placement import weight_shards
+from capacity.errors import CapacityError
+from capacity.estimate.case import Case, Subject, network
+from capacity.results import Estimate
+from capacity.specs.deployment import AS_STORED, Deployment
+from capacity.specs.hardware import HardwareSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.provenance import named
+from capacity.specs.workload import Workload
+from capacity.units import number_format
+
+UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
+WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
+DEFAULTS = ("activations", "memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")
+
+
+def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
+    """What kind of knowledge each figure is: no better than the weakest figure of the part that it rests on."""
+    found = dict.fromkeys(("weights", "kv cache", "state"), "computed")
+    # Limits leave room for activations, which are a schedule of the reference decoder.
+    found |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
+    bound, attainable = _evidence_of_ceilings(case)
+    found["ridge point"] = bound
+    for name, estimate in (("tpot", tpot), ("ttft", ttft)):
+        found[f"{name}.bound"] = bound
+        if estimate.attainable is not None:
+            found[f"{name}.attainable"] = attainable
+        if estimate.value is not None:
+            found[f"{name}.value"] = estimate.evidence
+    return found
+
+
+@lru_cache(maxsize=512)
+def _evidence_of_ceilings(case: Case) -> tuple[str, str]:
+    """Evidence of a bound and of an attainable time."""
+    measured, fixed_times = _attainable_figures(case)
+    bound = _weakest("computed", *_not_published(case.hardware, case.sheet.figures))
+    attainable = _weakest(*map(case.hardware.evidence, measured), *fixed_times) if measured else "assumed"
+    return bound, attainable
+
+
+def _weakest(*kinds: str) -> str:
+    return min(kinds, key=WEAKEST_FIRST.index)
+
+
+def _not_published(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
+    """The kinds of those figures that no datasheet states: assumed, or measured."""
+    return [kind for figure in figures if (kind := hardware.evidence(figure)) != "published"]
+
+
+def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Figures of the part that an attainable time rests on, and the evidence of the fixed times of its links."""
+    ceilings = case.measured_ceilings(case.formats)
+    if ceilings is None:
+        return (), ()
+    if case.deploy.devices == 1 or isinstance(case.link, CapacityError):
+        return ceilings.figures, ()
+    return (*ceilings.figures, *case.link.figures), (case.link.evidence,)
+
+
+def assumptions(subject: Subject, deploy: Deployment, workload: Workload, *, workload_given: bool) -> tuple[str, ...]:
+    """Defaults of deployment and workload and figures of the model without a verified source, one line each."""
+    found = []
+    if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
+        found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
+    found += [f"{name} = {getattr(deploy, name)}" for name in DEFAULTS if name not in deploy.model_fields_set]
+    found += _of_weights(subject, deploy, "weights" in deploy.model_fields_set)
+    if workload_given:
+        names = ["prompt_tokens", "output_tokens", "concurrency"]
+        found += [f"{name} = {getattr(workload, name)}" for name in names if name not in workload.model_fields_set]
+    else:
+        chosen = {name: getattr(workload, name) for name in Workload.model_fields}
+        found += [f"{name} = {value}" for name, value in chosen.items() if value is not None]
+    return (*found, *_of_model(subject, deploy))
+
+
+@lru_cache(maxsize=512)
+def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:
+    """What narrow weights leave wide, or the formats of the checkpoint that stand for weights not given."""
+    model = network(subject)
+    found, checkpoint = list(_left_wide(model, deploy)), model.checkpoint
+    if deploy.weights == AS_STORED and checkpoint is not None and not weights_given:
+        parts = [f", {part} {stored}" for part, stored in checkpoint.parts.items()]
+        found.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
+    return tuple(found)
+
+
+def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
+    """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
+    if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
+        return ()
+    chosen = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
+    left: dict[str, list[str]] = {}
+    for shard in weight_shards(model, deploy):
+        module = shard.module
+        if module.stored and not module.vector and module.part not in chosen:
+            left.setdefault(shard.format, []).append(module.part)
+    kept = f", which weights = {deploy.weights} leaves alone"
+    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())
+
+
+@lru_cache(maxsize=512)
+def _of_model(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
+    """Stored formats and figures of the model that no source states."""
+    model = network(subject)
+    found, checkpoint = [], model.checkpoint
+    if deploy.weights == AS_STORED and checkpoint is not None and checkpoint.evidence == "assumed":
+        found.append(f"{model.name}: stored formats")
+    fields = dict.fromkeys((*model.assumed, *subject.assumed))
+    return (*found, *(f"{subject.name}: {field}" for field in fields))
+
+
+@lru_cache(maxsize=512)
+def weak_figures(case: Case) -> tuple[str, ...]:
+    """Unverified and replaced figures of the part that a sizing rests on."""
+    hardware = case.hardware
+    rests_on = {"memory.capacity_bytes", "memory.reserve_bytes", *case.sheet.figures, *_attainable_figures(case)[0]}
+    kinds = {"replaced or inherited": hardware.assumed, "unverified": hardware.unverified}
+    return tuple(
+        f"{hardware.name}: {pattern} ({kind})"
+        for kind, patterns in kinds.items()
+        for pattern in patterns
+        if any(named(figure, (pattern,)) for figure in rests_on)
+    )
+
+
+def unused(workload: Workload) -> tuple[str, ...]:
+    """Notes on what was asked and has no part in sizing one replica."""
+    given = [name for name in UNUSED if getattr(workload, name) is not None]
+    return tuple([f"{name} is not used: one replica is sized at the given concurrency" for name in given])
+
+
+def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
+    """What to know of the model and of the deployment at this batch and context. [sequence], [token]"""
+    model = case.model
+    found = list(model.notes if case.world is None else dict.fromkeys((*model.notes, *case.world.notes)))
+    if model.positions is not None and memory_tokens > model.positions:
+        found.append(f"context {memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
+    routed, dequantised = _standing_notes(case)
+    if routed and batch > 1:
+        found.append("experts: the bound charges the expected distinct experts under uniform routing")
+    return (*found, *dequantised)
+
+
+@lru_cache(maxsize=512)
+def _standing_notes(case: Case) -> tuple[bool, tuple[str, ...]]:
+    """Whether the model routes tokens to experts, and a note for each format of weights that is dequantised."""
+    parts: dict[str, dict[str, None]] = {}
+    for shard in weight_shards(case.model, case.deploy):
+        if not shard.module.vector:
+            parts.setdefault(shard.format, {})[shard.module.part] = None
+    found = []
+    for stored, names in parts.items():
+        computes = compute_format(number_format(stored), case.deploy.activations)
+        if number_format(stored).element_bits < number_format(computes).element_bits:
+            found.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
+    groups = [group for stage in case.model.stages for group in stage.layers]
+    routed = any(feed_forwards.of(group.feed_forward).routed_per_token(group.feed_forward) for group in groups)
+    return routed, tuple(found)
