@@ -36,10 +36,10 @@ _HOMES = {
     "load_deployment": "capacity.catalog.cases",
     "load_workload": "capacity.catalog.cases",
     "load_hardware": "capacity.catalog.parts",
-    "load_model": "capacity.catalog.parts",
+    "load_model": "capacity.catalog.models",
     "load_server": "capacity.catalog.parts",
     "hardware_ids": "capacity.catalog.parts",
-    "model_ids": "capacity.catalog.parts",
+    "model_ids": "capacity.catalog.models",
     "server_ids": "capacity.catalog.parts",
     "load_world_model": "capacity.catalog.worlds",
     "world_model_ids": "capacity.catalog.worlds",
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from capacity.api.sizing import size
     from capacity.api.times import request_latency, ridge_point, tpot, ttft
     from capacity.catalog.cases import load_deployment, load_workload
-    from capacity.catalog.parts import hardware_ids, load_hardware, load_model, load_server, model_ids, server_ids
+    from capacity.catalog.models import load_model, model_ids
+    from capacity.catalog.parts import hardware_ids, load_hardware, load_server, server_ids
     from capacity.catalog.worlds import load_world_model, world_model_ids
     from capacity.errors import CapacityError, DoesNotFit, SpecError, Unsupported
     from capacity.results import Estimate, Ledger, Sizing

@@ -62,8 +62,8 @@ def _judge(row: dict[str, str], config: dict[str, Any]) -> str:
     rows = cache_rows(model, BF16)
     found = (
         cap.parameter_count(model).total,
-        sum(r.layers * r.token_bytes for r in rows),
-        sum(r.layers * r.token_bytes for r in rows if not r.window),
+        sum(r.layers * r.layer.token_bytes for r in rows),
+        sum(r.layers * r.layer.token_bytes for r in rows if not r.layer.window),
     )
     columns = ("total_params", "kv_bytes_per_token_below_window", "kv_bytes_per_token_beyond_window")
     return "exact" if found == tuple(int(float(row[name] or 0)) for name in columns) else "wrong"

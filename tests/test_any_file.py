@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capacity.catalog.cases import read_deployment, read_workload
-from capacity.catalog.parts import load_hardware, load_model, load_server
+from capacity.catalog.models import load_model
+from capacity.catalog.parts import load_hardware, load_server
 from capacity.catalog.runs import read_runs
 from capacity.catalog.worlds import load_world_model
 from capacity.errors import CapacityError

@@ -73,7 +73,9 @@ def bare_parameters(function):
 def must_describe(function):
     """Whether the parameters of a function need a section: all of `api` do, and functions of two numbers or more."""
     parameters = inspect.signature(function).parameters
-    return len(numeric_parameters(function)) >= 2 or (function.__module__.startswith("capacity.api") and bool(parameters))
+    return len(numeric_parameters(function)) >= 2 or (
+        function.__module__.startswith("capacity.api") and bool(parameters)
+    )
 
 
 @pytest.mark.parametrize("function", ALL)

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.demand.work import distinct_experts
+from capacity.estimate.case import prepare
+from capacity.estimate.request import intensity
+from capacity.formulas.experts import distinct_experts
 from capacity.formulas.limits import max_rank_batch
 
 A100, H100 = "nvidia-a100-sxm4-80gb", "nvidia-h100-sxm5-80gb"
@@ -58,11 +60,11 @@ def test_prefill_bound_is_the_golden_one(row):
 
 
 # Counted by hand from the shapes of Llama-3-8B: 32 layers, width 4096, 32 query and 8 KV heads of 128, inner width
-# 14336, vocabulary 128256, 2 bytes an element; 64 sequences of 4160 tokens. The norms ride with the operator after
-# them, which is less than 0.01 % of any row.
+# 14336, vocabulary 128256, 2 bytes an element; 64 sequences of 4160 tokens, of which 4159 lie in the cache. The norms
+# ride with the operator after them, which is less than 0.01 % of any row.
 LLAMA_3_8B_BYTES = {
     "qkv": 32 * 4096 * (4096 + 2 * 1024) * 2,
-    "attention": 64 * 4160 * 131_072,
+    "attention": 64 * 4159 * 131_072,
     "output": 32 * 4096 * 4096 * 2,
     "gate_up": 32 * 2 * 4096 * 14336 * 2,
     "down": 32 * 4096 * 14336 * 2,
@@ -161,9 +163,8 @@ def test_the_chapter_corrected_larger_batches_do_not_reach_the_ridge():
 
     14 = 2 x 6.74e9 / 1.074e9 + 1 counts the input table, which a step does not read: without it a little less.
     """
-    from capacity.estimate.time import intensity
-
-    reached = intensity(seven_billion(32), FP16, batch=np.array([1, 2**20]), context_tokens=2048)
+    case = prepare(seven_billion(32), cap.load_hardware(A100), FP16)
+    reached = intensity(case, batch=np.array([1, 2**20]), context_tokens=2048)
 
     assert reached[0] == pytest.approx(1.0, abs=0.1)
     assert 13 < reached[1] < 14

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.estimate import time as evaluate
+from capacity.demand.phases import decode_phase, prefill_phase
+from capacity.estimate.case import prepare
+from capacity.estimate.request import intensity
 from capacity.formulas import control_cycle as control
 from capacity.formulas import latency, speculation
 from capacity.formulas import sharing as clients
@@ -54,8 +56,7 @@ def power_of_two_below(count):
 
 
 def flop(model, context_tokens):
-    done = evaluate.work.decode_work(model, FP16, batch=1, context_tokens=context_tokens)
-    return sum(item.flop for item in done)
+    return float(decode_phase(model, FP16, batch=1, context_tokens=context_tokens).flop)
 
 
 # 6: latency of 20 tokens when the time to first token holds the first.
@@ -93,7 +94,7 @@ def test_the_ledger_has_more_lines_than_the_chapter(seven_b, chip):
     sizing = cap.size(seven_b(32), chip, cap.Workload(prompt_tokens=2048), FP16)
 
     assert any("context" in what and "allocator" in what for what in sizing.not_modelled)
-    assert {"kv cache", "activations"} <= {line.name for line in sizing.ledger[0].lines}
+    assert {"KV cache", "activations"} <= {line.name for line in sizing.ledger[0].lines}
 
 
 # 14: 14.0 GB and 13.04 GiB for 7.0e9; Llama-2-7B itself is 13.48 GB, 12.55 GiB.
@@ -143,7 +144,7 @@ def test_attention_adds_flop_that_the_chapter_leaves_out(seven_b, context, gigaf
 # 25: the prompt is the largest term: 2 FLOP a parameter and prompt token.
 def test_prefill_of_a_long_prompt_outweighs_the_answer(seven_b):
     model = seven_b(32)
-    prompt = sum(item.flop for item in evaluate.work.prefill_work(model, FP16, batch=1, prompt_tokens=2048))
+    prompt = prefill_phase(model, FP16, batch=1, prompt_tokens=2048).flop
 
     assert prompt > 2 * (READ - 4096 * model.vocabulary) * 2048
     assert prompt > 20 * flop(model, 2048)
@@ -166,11 +167,11 @@ def test_ridge_point(make_part, bytes_per_s, ridge):
 
 
 # 30: intensity is 1 at batch 1 and never comes near the ridge with 32 KV heads.
-def test_intensity_stays_at_fourteen_however_large_the_batch(seven_b):
-    batch = np.array([32, 128, 256, 10_000_000])
-    found = evaluate.intensity(seven_b(32), FP16, batch=batch, context_tokens=2048)
+def test_intensity_stays_at_fourteen_however_large_the_batch(seven_b, chip):
+    batch, case = np.array([32, 128, 256, 10_000_000]), prepare(seven_b(32), chip, FP16)
+    found = intensity(case, batch=batch, context_tokens=2048)
 
-    assert evaluate.intensity(seven_b(32), FP16, batch=1, context_tokens=1) == pytest.approx(1.0, abs=0.01)
+    assert intensity(case, batch=1, context_tokens=1) == pytest.approx(1.0, abs=0.01)
     assert found.round(1).tolist() == [10.0, 12.7, 13.4, 14.0]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.phases import phases
-from capacity.estimate.world import decide
+from capacity.demand.world_phases import decision_phases
+from capacity.estimate.case import prepare
+from capacity.estimate.decision import decide
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware_tables import Measured
 
@@ -25,7 +26,7 @@ VLA_PERF = {
 def bound_s(model, part, deploy=BF16):
     """A decision at the datasheet rates that the others take; our bound takes a measured rate where it is higher."""
     world, hardware = load_world_model(model), load_hardware(part).model_copy(update={"measured": Measured()})
-    return decide(phases(world, deploy, batch=1), hardware, deploy)
+    return decide(prepare(world, hardware, deploy), decision_phases(world, deploy, batch=1))
 
 
 @pytest.mark.parametrize(("part", "published"), VLA_PERF.items())
@@ -75,9 +76,9 @@ def test_thor_differs_because_vla_perf_charges_activations():
     ("weights", "mlsysim", "measured"), [("fp16", 777, 840), ("int8", 483, 471), ("int4_g128", 336, 336)]
 )
 def test_openvla_on_orin_lies_between_bound_and_measurement(weights, mlsysim, measured):
-    deploy = Deployment(weights=weights, activations="fp16")
+    deploy = Deployment(weights=weights, activations="fp16", launch_mode="tuned")
     world, part = load_world_model("openvla-7b"), load_hardware("nvidia-jetson-agx-orin-64gb")
-    found = decide(phases(world, deploy, batch=1), part, deploy, launch_mode="tuned")
+    found = decide(prepare(world, part, deploy), decision_phases(world, deploy, batch=1))
 
     assert found.bound_s * 1e3 < min(mlsysim, measured)
     assert found.value_s * 1e3 == pytest.approx(measured, rel=0.20)

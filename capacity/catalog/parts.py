@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from capacity.catalog.models import Folders, Stamp, file_stamp, user_folders
-from capacity.catalog.models import load_model as load_model
-from capacity.catalog.models import model_ids as model_ids
 from capacity.errors import SpecError, unknown_name
 from capacity.files import package_data
 from capacity.files.text_file import name_or_path, read_toml

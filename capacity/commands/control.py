@@ -72,8 +72,9 @@ def control(
 ) -> None:
     """Judge a control period: met or not, by what margin, what binds, and the cheapest change that would meet it.
 
-    The launch mode is how the model runs, and the verdict depends on it; take that of the software on the robot
-    (graph is assumed; a --deployment file may give one for each phase):
+    The launch mode is how the model runs, and the verdict depends on it; take
+    that of the software on the robot. Graph is assumed; a --deployment file may
+    give one for each phase:
 
     \b
     eager     kernels launched one by one by Python

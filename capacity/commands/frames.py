@@ -51,7 +51,8 @@ def frames(
 ) -> None:
     """Judge a frame budget: met or not, how many sessions a device holds, and when their caches fill its memory.
 
-    The launch mode is how the model runs (see capacity control --help); graph is assumed without one.
+    The launch mode is how the model runs: see capacity control --help. Graph is
+    assumed.
     """
     answer = study(
         load_world_model(model),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.catalog.parts import load_model, model_ids
+from capacity.catalog.models import load_model, model_ids
 from capacity.catalog.worlds import load_world_model, world_model_ids
 from capacity.commands.names import model_named
 from capacity.commands.options import Json

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.catalog.parts import load_model, model_ids
+from capacity.catalog.models import load_model, model_ids
 from capacity.errors import CapacityError
 from capacity.estimate.case import Subject
 from capacity.specs.model import ModelSpec

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from capacity.demand.world_phases import decision_phases
 from capacity.estimate.case import check_specs
-from capacity.estimate.time import attainable_s
 from capacity.formulas import control_cycle as cycle
 from capacity.inputs import check_each, check_kind, one_count
 from capacity.results import Decision
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.control_case import ControlCase, whole_bytes, with_launch_mode
+from capacity.studies.control_case import ControlCase, whole_bytes, with_attainable, with_launch_mode, world_notes
 from capacity.studies.control_result import Change, ControlPlan, Inputs, NotEvaluated, PowerSetting
 from capacity.studies.deadline import (
     Schedule,
@@ -185,7 +183,8 @@ def _plan(
     *,
     bound_only: bool,
 ) -> ControlPlan:
-    case, timing, decision, verdict = now.case, now.timing, _with_attainable(now), now.verdict
+    case, timing, verdict = now.case, now.timing, now.verdict
+    decision = with_attainable(case.case, case.phases(case.robots), now.decision)
     parts = shares(decision, timing)
     latency, interval = verdict.latency_s, interval_s(verdict.latency_s, timing)
     changes = tuple([item for item in tried if isinstance(item, Change)])
@@ -215,25 +214,8 @@ def _plan(
         not_evaluated=tuple([item for item in tried if isinstance(item, NotEvaluated)]),
         cheapest=None if verdict.met and verdict.fits else cheapest(changes),
         assumed=assumed,
-        notes=_notes(now, bound_only=bound_only),
+        notes=world_notes(case.case, decision, bound_only=bound_only),
     )
-
-
-def _with_attainable(now: Question) -> Decision:
-    phases = decision_phases(now.case.world, now.case.deploy, batch=now.case.robots)
-    reachable, notes = attainable_s(now.case.case, phases)
-    found = None if reachable is None else float(reachable)
-    return replace(now.decision, attainable_s=found, notes=tuple(dict.fromkeys((*now.decision.notes, *notes))))
-
-
-def _notes(now: Question, *, bound_only: bool) -> tuple[str, ...]:
-    world, mode = now.case.world, now.case.deploy.launch_mode
-    notes = [*world.notes, *[f"assumed: {name}" for name in world.assumed]]
-    if now.decision.value_s is None and not bound_only:
-        devices = now.case.deploy.devices
-        why = f"{devices} devices" if devices > 1 else f"launch mode {mode}"
-        notes.append(f"no estimate: no calibration covers {why}; the bound alone is judged")
-    return tuple(notes)
 
 
 def _inputs(world: WorldModelSpec) -> Inputs:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from numbers import Real
 
 from capacity.arrays import ArrayLike, BoolArray, FloatArray
+from capacity.demand.phases import Phase
 from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.decision import decide, decision_s
+from capacity.estimate.time import attainable_s
 from capacity.inputs import shown
 from capacity.results import Decision
 from capacity.specs.deployment import Deployment, LaunchMode
@@ -40,11 +43,15 @@ class ControlCase:
     @property
     def decision(self) -> Decision:
         """One decision for all robots in one batch."""
-        return decide(self.case, decision_phases(self.world, self.deploy, batch=self.robots))
+        return decide(self.case, self.phases(self.robots))
+
+    def phases(self, robots: ArrayLike) -> tuple[Phase, ...]:
+        """The phases of one decision for a number of robots, or for several numbers."""
+        return decision_phases(self.world, self.deploy, batch=robots)
 
     def decisions_s(self, robots: ArrayLike) -> FloatArray:
         """Time of one decision for each number of robots, estimate or bound. [s]"""
-        return decision_s(self.case, decision_phases(self.world, self.deploy, batch=robots))
+        return decision_s(self.case, self.phases(robots))
 
     def needed_bytes(self, robots: int) -> int:
         """Memory of one device with this many robots. [B]"""
@@ -92,3 +99,30 @@ def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deploymen
     if bound_only or deploy.launch_mode is not None:
         return deploy, []
     return deploy.replace(launch_mode=ASSUMED_LAUNCH_MODE), [f"launch_mode = {ASSUMED_LAUNCH_MODE}"]
+
+
+def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:
+    """The decision with its time on measured ceilings, and what to know of those."""
+    reachable, notes = attainable_s(case, phases)
+    found = None if reachable is None else float(reachable)
+    return replace(decision, attainable_s=found, notes=tuple(dict.fromkeys((*decision.notes, *notes))))
+
+
+def world_notes(case: Case, decision: Decision, *, bound_only: bool) -> tuple[str, ...]:
+    """What to know of the world model, and why there is no estimate where one was asked for."""
+    subject = case.subject
+    notes = [*subject.notes, *[f"assumed: {name}" for name in subject.assumed]]
+    if decision.value_s is None and not bound_only:
+        notes.append(
+            f"no estimate: no calibration covers {_uncovered(case.deploy, decision)}; the bound alone is judged"
+        )
+    return tuple(notes)
+
+
+def _uncovered(deploy: Deployment, decision: Decision) -> str:
+    if deploy.devices > 1:
+        return f"{deploy.devices} devices"
+    without = [phase.name for phase in decision.phases if phase.launch_mode is None]
+    if without:
+        return f"phases without a launch mode ({', '.join(without)})"
+    return f"launch mode {', '.join(dict.fromkeys(str(phase.launch_mode) for phase in decision.phases))}"

@@ -81,7 +81,7 @@ def check_timing(timing: Timing) -> Timing:
         percentile=one_time("percentile", timing.percentile),
         p99_over_p50=one_time("p99_over_p50", timing.p99_over_p50),
     )
-    if timing.schedule not in RULES:
+    if not isinstance(timing.schedule, str) or timing.schedule not in RULES:
         raise CapacityError(f"schedule must be one of {', '.join(RULES)}, got {timing.schedule!r}")
     cycle.check_chunk(checked.executed_actions, timing.chunk_actions)
     if timing.schedule == "synchronous" and checked.executed_actions != 1:

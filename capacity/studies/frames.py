@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray
-from capacity.demand.passes import local_sequences
 from capacity.demand.phases import Phase
 from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
@@ -20,7 +19,7 @@ from capacity.results import OUTSIDE_DECISION, OUTSIDE_MEMORY, Decision, Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.control_case import whole_bytes, with_launch_mode
+from capacity.studies.control_case import whole_bytes, with_attainable, with_launch_mode, world_notes
 from capacity.studies.robots import leading
 
 PER_FRAME = ("decode", "denoise", "plan", "detokenise")
@@ -128,7 +127,8 @@ def frames(
     count = one_count("sessions", sessions)
     age_s = max(one_time("elapsed_s", elapsed_s, zero=True), budget_s)
     tokens = _cached_tokens(world, age_s, frames_per_s, window_tokens)
-    decision = decide(asked.case, asked.phases(count, tokens))
+    phases = asked.phases(count, tokens)
+    decision = with_attainable(asked.case, phases, decide(asked.case, phases))
     frame_s, bound_s, start_s = _frame_s(world, decision)
     fitting = asked.in_memory(tokens)
     growth = frames_per_s * _frame_tokens(world) * asked.token_bytes
@@ -149,7 +149,7 @@ def frames(
         growth_bytes_per_s=growth,
         seconds_until_full=asked.seconds_until_full(count, window_tokens, growth),
         decision=decision,
-        notes=world.notes,
+        notes=world_notes(asked.case, decision, bound_only=bound_only),
         assumed=tuple(assumed),
     )
 
@@ -203,13 +203,6 @@ class _Sessions:
         """Memory of one device for sessions, less what other programs hold. [B]"""
         return self.case.budget_bytes - self.taken_bytes
 
-    def free_bytes(self, local: int, cached_tokens: int) -> int:
-        """Memory of a device left by weights, resident parts and the activations of its share of a batch. [B]"""
-        table = self.case.memory
-        (rank,) = table.by_rank
-        peak = memory.activation_bytes(table, rank, sequences=local, context_tokens=cached_tokens)
-        return self.usable_bytes - rank.fixed_bytes - int(peak)
-
     def in_memory(self, cached_tokens: int) -> int:
         """Largest number of sessions that fit; 2^31 where memory does not limit them. [session]"""
         case = self.case
@@ -218,14 +211,16 @@ class _Sessions:
 
     def seconds_until_full(self, sessions: int, window_tokens: int | None, growth_bytes_per_s: float) -> float | None:
         """Time from the start until the caches have filled the memory; None where they stop growing before. [s]"""
-        local, prompt = int(local_sequences(sessions, self.case.deploy)), self.world.prompt_tokens
-        free = self.free_bytes(local, prompt + self.world.answer_tokens)
-        if window_tokens is not None and local * self.session_bytes(window_tokens) <= free:
+        case, start = self.case, self.world.prompt_tokens
+        longest = int(
+            memory.max_context(case.memory, self.usable_bytes, case.deploy, batch=sessions, positions=None)[1]
+        )
+        if window_tokens is not None and window_tokens <= longest:
             return None
-        start = local * self.session_bytes(prompt)
         if growth_bytes_per_s == 0:
-            return None if start <= free else 0.0
-        return float(sharing.seconds_until_full(free - start, sessions=local, bytes_per_s=growth_bytes_per_s))
+            return None if max(start, 1) <= longest else 0.0
+        free = self.session_bytes(max(start, longest)) - self.session_bytes(start)
+        return float(sharing.seconds_until_full(free, sessions=1, bytes_per_s=growth_bytes_per_s))
 
 
 def _frame_s(world: WorldModelSpec, decision: Decision) -> tuple[float, float, float]:

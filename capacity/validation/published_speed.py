@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from capacity.catalog.parts import load_hardware, load_model
+from capacity.catalog.models import load_model
+from capacity.catalog.parts import load_hardware
 from capacity.errors import CapacityError
 from capacity.estimate import request
 from capacity.estimate.case import prepare

@@ -60,9 +60,11 @@ Record = tuple[str, dict[str, Any]]
 BATCHES, CONTEXTS = (1, 3, 64), (1, 17, 4096, 131_072)
 H100, ORIN = "nvidia-h100-sxm5-80gb", "nvidia-jetson-agx-orin-64gb"
 ONE_THREAD = "amd-epyc-family-25-model-1-1-thread"  # the part with calibrated times
+V100 = "nvidia-v100-sxm2-32gb"
+COMPUTES = {ONE_THREAD: "fp32", V100: "fp16"}  # where a deployment names no activations: parts without bf16
 PARTS = (
     H100, "nvidia-a100-sxm4-80gb", "nvidia-h200-sxm5-141gb", "nvidia-b200-sxm-180gb", "nvidia-l40s-pcie-48gb",
-    "nvidia-rtx-4090-24gb", "nvidia-v100-sxm2-32gb", ORIN, "amd-mi300x-oam-192gb", "intel-gaudi-3-oam-128gb",
+    "nvidia-rtx-4090-24gb", V100, ORIN, "amd-mi300x-oam-192gb", "intel-gaudi-3-oam-128gb",
     "apple-m3-ultra-512gb", ONE_THREAD,
 )  # fmt: skip
 SIZED_PARTS = (H100, "nvidia-rtx-4090-24gb", "amd-mi300x-oam-192gb", ONE_THREAD)
@@ -79,6 +81,7 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
     "fp8": {"weights": "fp8_e4m3", "kv_cache": "fp8_e4m3"},
     "fp8 computed": {"weights": "fp8_e4m3", "activations": "fp8_e4m3"},
     "int4": {"weights": "int4_g128", "kv_cache": "fp8_e4m3"},
+    "int8, fp32 computed": {"weights": "int8", "activations": "fp32"},
     "int8": {"weights": "int8", "kv_cache": "fp8_e4m3", "state": "fp32"},
     "tp2": {"tensor_parallel": 2},
     "tp8": {"tensor_parallel": 8},
@@ -107,6 +110,7 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
 SIZED = ("plain", "fp8", "tp8", "pp3", "dp2 tp2 ep2", "sequences 16, chunk 4096")
 WORKLOADS: dict[str, dict[str, Any]] = {
     "default": {},
+    "short": {"prompt_tokens": 500, "output_tokens": 40, "concurrency": 4},  # within the range of calibrations
     "objectives": {
         "prompt_tokens": 1000, "output_tokens": 101, "concurrency": 24, "max_ttft_s": 0.2, "max_tpot_s": 0.02,
     },
@@ -148,13 +152,15 @@ def cap() -> Any:
 
 
 @cache
-def found(name: str, *homes: str) -> Any:
+def found(name: str, *homes: str, strict: bool = True) -> Any:
     """What is called ``name`` in the first of ``homes`` that has it, or in the one file that defines it."""
     for home in homes:
         try:
             return getattr(import_module(home), name)
         except (ImportError, AttributeError):
             continue
+    if not strict:
+        return None
     root = Path(cap().__file__).parent
     defined = re.compile(rf"^(?:def|class) {name}\b", re.MULTILINE)
     files = [path for path in sorted(root.rglob("*.py")) if defined.search(path.read_text(encoding="utf-8"))]
@@ -192,8 +198,13 @@ def each(rows: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, dict[str, Any]
 
 @cache
 def deployment(chosen: str, **more: str) -> Any:
-    """A deployment of `DEPLOYMENTS`."""
-    return cap().Deployment(**DEPLOYMENTS[chosen], **more)
+    """A deployment of `DEPLOYMENTS`; what it says itself stands."""
+    return cap().Deployment(**more | DEPLOYMENTS[chosen])
+
+
+def on_part(part: str) -> dict[str, str]:
+    """What a deployment says beside its name on some part."""
+    return {"activations": COMPUTES[part]} if part in COMPUTES else {}
 
 
 def control_of(world: Any, part: Any, chosen: str, launch_mode: str | None, **asked: Any) -> Any:
@@ -221,7 +232,8 @@ def on_all_parts(model: Any, parts: Iterable[Any], chosen: str, workload: Any) -
     ask = found("size_on_all_parts", "capacity", "capacity.studies.all_parts")
     if "at" not in inspect.signature(ask).parameters:
         return rows_of(ask(model, tuple(parts), deployment(chosen), workload=workload), "rows")
-    at = found("At", "capacity.studies.sizing")(
+    name = "At" if found("At", "capacity.studies.sizing", strict=False) else "OperatingPoint"
+    at = found(name, "capacity.studies.sizing", "capacity.studies.size")(
         workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens
     )
     return rows_of(ask(model, tuple(parts), deployment(chosen), at, workload=workload), "rows")
@@ -229,7 +241,13 @@ def on_all_parts(model: Any, parts: Iterable[Any], chosen: str, workload: Any) -
 
 def held_of(world: Any, chosen: str, batch: int) -> dict[str, Any]:
     """Memory of a world model by what holds it. [B]"""
-    held = found("held_bytes", "capacity.evaluate_world")
+    try:
+        held = import_module("capacity.evaluate_world").held_bytes
+    except ModuleNotFoundError:
+        table = import_module("capacity.engines.builder").memory_table(world, deployment(chosen))
+        lines = import_module("capacity.estimate.memory").lines
+        context = world.prompt_tokens + world.answer_tokens
+        return by_use((x.name, x.held_bytes) for x in lines(table, 0, sequences=batch, context_tokens=context))
     return by_use(held(world, deployment(chosen), batch=batch).items())
 
 
@@ -253,7 +271,7 @@ def _use(name: str) -> str | None:
     if low.startswith("weights"):
         return "weights"
     if low.startswith(("kv", "key-value", "cache")):
-        return "kv_rest" if "unused" in low or "rest" in low else "kv"
+        return "kv_rest" if "unused" in low or "fragmentation" in low else "kv"
     return "state" if low.startswith("state") else "activations" if low.startswith("activation") else None
 
 
@@ -310,10 +328,12 @@ def control_figures(plan: Any) -> dict[str, Any]:
         **figures(plan, numbers),
         "timing": figures(read(plan, "timing"), timing),
         "decision": decision_figures(read(plan, "decision")),
-        "judged": figures(read(plan, "judged"), "latency_s late_s limit_s margin_s met miss_rate fits"),
+        "judged": figures(read(plan, "judged", "verdict"), "latency_s late_s limit_s margin_s met miss_rate fits"),
         "robots": figures(read(plan, "robots"), "in_turns batched_at_any_time batched_together"),
         "changes": each((name, figures(row, change)) for name, row in by_kind(rows_of(plan, "changes"))),
-        "unanswered": each((name, figures(row, "what")) for name, row in by_kind(rows_of(plan, "refused"))),
+        "unanswered": each(
+            (name, figures(row, "what")) for name, row in by_kind(rows_of(plan, "refused", "not_evaluated"))
+        ),
         "cheapest": None if cheapest is None else figures(cheapest, "kind latency_s"),
     }
 
@@ -400,7 +420,7 @@ def model_records(name: str, model: Any, chosen: str) -> Iterator[Record]:
         "state_bytes": {"batch": batch},
         "activation_bytes": {"batch": batch, "tokens": context},
     }.items():
-        ask = partial(asking, figure, (model,), chosen, asked)
+        ask = partial(asking, figure, (model,), deployment(chosen), asked)
         yield call((figure, name, "", chosen, at(**asked)), ask, value)
 
 
@@ -413,13 +433,13 @@ def part_records(key: tuple[str, str, str], model: Any, part: Any) -> Iterator[R
         ("tpot", {"batch": batch[:, None], "context_tokens": context}, estimate_figures),
         ("ttft", {"batch": batch[:, None], "prompt_tokens": context}, estimate_figures),
     ):
-        ask = partial(asking, figure, (model, part), key[2], asked)
+        ask = partial(asking, figure, (model, part), deployment(key[2], **on_part(key[1])), asked)
         yield call((figure, *key, at(**asked)), ask, take)
 
 
-def asking(figure: str, specs: tuple[Any, ...], chosen: str, asked: Mapping[str, Any]) -> Any:
+def asking(figure: str, specs: tuple[Any, ...], deploy: Any, asked: Mapping[str, Any]) -> Any:
     """One of the promised functions."""
-    return getattr(cap(), figure)(*specs, deployment(chosen), **asked)
+    return getattr(cap(), figure)(*specs, deploy, **asked)
 
 
 def at(**numbers: np.ndarray) -> str:
@@ -430,13 +450,13 @@ def at(**numbers: np.ndarray) -> str:
 def sizing_records(name: str, model: Any, parts: Mapping[str, Any]) -> Iterator[Record]:
     """Sizings of one model, with ledgers and rows by operator."""
     for part, chosen, (told, work) in product(SIZED_PARTS, SIZED, WORKLOADS.items()):
-        ask = partial(sizing_of, model, parts[part], work, chosen)
+        ask = partial(sizing_of, model, parts[part], work, deployment(chosen, **on_part(part)))
         yield call(("size", name, part, chosen, told), ask, sizing_figures)
 
 
-def sizing_of(model: Any, part: Any, work: Mapping[str, Any], chosen: str) -> Any:
+def sizing_of(model: Any, part: Any, work: Mapping[str, Any], deploy: Any) -> Any:
     """One sizing."""
-    return cap().size(model, part, cap().Workload(**work), deployment(chosen))
+    return cap().size(model, part, cap().Workload(**work), deploy)
 
 
 def catalogue_records(models: str) -> Iterator[Record]:
@@ -726,8 +746,8 @@ def tell_group(group: list[Difference]) -> None:
     for place, name in enumerate(("models", "parts", "deployments", "asked"), start=1):
         found = Counter(fields[place] for item in group if (fields := item.key.split("|"))[place])
         if found:
-            most = ", ".join(f"{key} ({count:,})" for key, count in found.most_common(6))
-            say(f"{name} ({len(found)}): {most}{', ...' if len(found) > 6 else ''}", 6)
+            most = "; ".join(f"{key} ({count:,})" for key, count in found.most_common(6))
+            say(f"{name} ({len(found)}): {most}{'; ...' if len(found) > 6 else ''}", 6)
     largest = max(group, key=lambda item: abs(item.relative or 0.0))
     for item in dict.fromkeys((group[0].key, group[len(group) // 2].key, largest.key)):
         shown = next(found for found in group if found.key == item)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from capacity.catalog.models import load_model, model_ids
-from capacity.demand.memory import parameter_count
+from capacity.demand.parameters import parameter_count
 from capacity.errors import SpecError
 
 # total_size of the index of each checkpoint, as tests/data/model_oracle.csv cites them (column published_source);

@@ -81,7 +81,9 @@ def test_an_expert_layer_divides_its_flop_once_over_its_devices(make_llama, expe
 
 # With window W a query meets its own key and W - 1 before it, so a step reads min(C - 1, W - 1) keys of 2 x 4 x 64
 # elements of 2 bytes in each of two layers, and computes min(C, W) pairs of 4 x 4 x 64 FLOP.
-@pytest.mark.parametrize(("context", "read", "pairs"), [(1, 0, 1), (100, 99, 100), (128, 127, 128), (100_000, 127, 128)])
+@pytest.mark.parametrize(
+    ("context", "read", "pairs"), [(1, 0, 1), (100, 99, 100), (128, 127, 128), (100_000, 127, 128)]
+)
 def test_a_sliding_layer_reads_its_window_in_decode(make_decoder, context, read, pairs):
     group = LayerGroup(
         indices=(0, 1),

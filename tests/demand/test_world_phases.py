@@ -118,8 +118,8 @@ def held(world, deploy, batch, context_tokens):
     return {line.name: line.held_bytes for line in lines}
 
 
-# SigLIP So400m at 224 px has 412,442,352 parameters (timm) and a pooling head of 15,238,352, which OpenVLA loads too; the
-# table is one of 32,064 x 4,096. In bf16.
+# SigLIP So400m at 224 px has 412,442,352 parameters (timm) and a pooling head of 15,238,352, which OpenVLA loads too;
+# the table is one of 32,064 x 4,096. In bf16.
 def test_offloaded_stages_and_tables_leave_the_device():
     world = load_world_model("openvla-7b")
     lighter = world.replace(offloaded=("siglip", "core.embedding"))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import capacity as cap
+from capacity.estimate.calibrated import calibration_for
 from capacity.specs.calibration import Calibration
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec
@@ -20,15 +21,18 @@ def fitted(monkeypatch):
     """Put one decode calibration of the part of these tests in the place of the shipped ones."""
 
     def put(scope=RANGE, **constants):
+        where = {"model_kind": "language", "engine": "reference", "device_class": "round-part", "weights": "bf16"}
         item = Calibration(
             name="made here",
-            scope={"engine": "reference", "device_class": "round-part", "weights": "bf16", **scope},
+            scope={**where, **scope},
             **{"memory_efficiency": {"default": SHARE}, "band_low": 0.9, "band_high": 1.1, "points": ("a", "b")}
             | constants,
         )
-        monkeypatch.setattr("capacity.catalog.calibrations.calibrations", lambda: (item,))
+        monkeypatch.setattr("capacity.estimate.calibrated.calibrations", lambda: (item,))
+        calibration_for.cache_clear()
 
-    return put
+    yield put
+    calibration_for.cache_clear()
 
 
 @pytest.fixture
@@ -49,11 +53,11 @@ def mixed(make_decoder, **changes):
 
 
 def test_a_step_bound_by_memory_takes_its_bytes_over_the_share_of_the_bandwidth(fitted, part, llama_2_7b):
-    """All parameters but the table, and 524,288 bytes of cache a token."""
+    """All parameters but the table, and 524,288 bytes for each of the 999 tokens before the one that is computed."""
     fitted()
     found = cap.tpot(llama_2_7b, part, BF16, batch=1, context_tokens=1000)
 
-    moved = 2 * (6_738_415_616 - 32000 * 4096) + 1000 * 524_288
+    moved = 2 * (6_738_415_616 - 32000 * 4096) + 999 * 524_288
     assert found.value == pytest.approx(moved / (SHARE * 2e12), rel=1e-9)
     assert (found.low, found.high) == pytest.approx((0.9 * found.value, 1.1 * found.value))
     assert found.evidence == "calibrated"

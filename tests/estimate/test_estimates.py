@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capacity as cap
-from capacity.estimate import time as evaluate
+from capacity.estimate import memory
+from capacity.estimate.case import prepare
 from capacity.specs.model import LayerGroup, StateMixer, StateTensor
 
 PART = "nvidia-h100-sxm5-80gb"
@@ -48,7 +49,9 @@ def deployments(draw):
 
 def fits(model, deploy, batch, context):
     """The verdict of the ledger, which adds up its lines and knows nothing of limits."""
-    ledgers = evaluate.ledgers(model, part(), deploy, batch=batch, context_tokens=context)
+    case, capacity_bytes = prepare(model, part(), deploy), part().usable_bytes
+    held = {"batch": batch, "context_tokens": context}
+    ledgers = memory.ledgers(case.memory, case.budget_bytes, capacity_bytes, deploy, **held)
     return all(ledger.margin_bytes >= 0 for ledger in ledgers)
 
 

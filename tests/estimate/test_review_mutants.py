@@ -1,7 +1,7 @@
-"""Breaks that a review planted and no test noticed: pipelines, links, experts over devices, ceilings above the sheet.
+"""Mutants of a review that no test killed: pipelines, links, experts over devices, rates above the datasheet.
 
-Parts have round figures. Time on links is told apart from the rest by asking twice, with links of two rates: what does
-not run on links, and the fixed time of a message, cancel.
+Parts have round figures. Bytes on links follow from two attainable times that differ only in the rate of the links:
+operators, launches and the fixed times of messages cancel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ABOVE = {"value": 2.0, "reason": "a test of rates above the sheet"}
 
 @pytest.fixture
 def part_with(make_part):
-    """Makes a part that reads 2 TB/s, computes endlessly fast unless told otherwise, and has what else is given."""
+    """Makes a part of 2 TB/s whose arithmetic takes no time, with other figures where they are given."""
 
     def make(name="round", *, peaks=ENDLESS, links=None, memory=None, **measured):
         table = make_part(name, gib=4096).model_dump() | {"peak_flop_per_s": dict(peaks)}
@@ -64,21 +64,21 @@ def bf16(**degrees):
 # A pipeline of two keeps two micro-batches in flight: of three sequences the larger one has two. A step of it reads the
 # weights of both stages once and the cache of 2 x 1023 tokens: 32 layers, 8 heads, keys and values of 128, 16 bit.
 def test_a_decode_step_of_a_pipeline_takes_the_larger_micro_batch(part_with, llama_3_8b):
-    told = cap.tpot(llama_3_8b, part_with(), bf16(pipeline_parallel=2), batch=3, context_tokens=1024).bound
+    found = cap.tpot(llama_3_8b, part_with(), bf16(pipeline_parallel=2), batch=3, context_tokens=1024).bound
 
     weights = (8_030_261_248 - 128_256 * 4096) * 2
-    assert told == pytest.approx((weights + 2 * 1023 * 32 * 8 * 2 * 128 * 2) / 2e12, rel=1e-9)
+    assert found == pytest.approx((weights + 2 * 1023 * 32 * 8 * 2 * 128 * 2) / 2e12, rel=1e-9)
 
 
-# 2 FLOP for each matrix weight and token and the causal half of attention, of two prompts; the head meets one token of
-# each.
+# 2 FLOP per matrix weight and token and the causal half of attention, for two prompts; the head is applied to the last
+# token of each.
 def test_a_prefill_of_a_pipeline_takes_the_larger_micro_batch(part_with, llama_3_8b):
     part = part_with(peaks={"bf16": 1e14, "fp16": 1e14}, memory={"bytes_per_s": 1e15})
-    told = cap.ttft(llama_3_8b, part, bf16(pipeline_parallel=2), batch=3, prompt_tokens=4096).bound
+    found = cap.ttft(llama_3_8b, part, bf16(pipeline_parallel=2), batch=3, prompt_tokens=4096).bound
 
     matrices, head = 8_030_261_248 - 2 * 128_256 * 4096 - 65 * 4096, 128_256 * 4096
     pairs = 32 * 32 * 4 * 128 * 4096 * 4097 / 2
-    assert told == pytest.approx(2 * (2 * matrices * 4096 + 2 * head + pairs) / 1e14, rel=1e-6)
+    assert found == pytest.approx(2 * (2 * matrices * 4096 + 2 * head + pairs) / 1e14, rel=1e-6)
 
 
 # Four stages have three boundaries; five sequences pass them two at a time.
@@ -99,14 +99,14 @@ def test_expert_parallelism_sends_a_token_to_each_of_its_experts(link_bytes, mix
 # nccl-tests: an all-reduce moves 2 (n - 1) / n of its size, a gather (n - 1) / n. One after each mixer, one after each
 # feed-forward, one after the table, and the logits of 128,256 tokens in 16 bit.
 @pytest.mark.parametrize("devices", [4, 8])
-def test_tensor_parallelism_sums_twice_a_layer_and_once_for_the_table(link_bytes, llama_3_8b, devices):
+def test_tensor_parallelism_sums_twice_per_layer_and_once_for_the_table(link_bytes, llama_3_8b, devices):
     found = link_bytes(llama_3_8b, bf16(tensor_parallel=devices), batch=3)
 
     sums, logits = (2 * 32 + 1) * 2 * HIDDEN, 128_256 * 2
     assert found == pytest.approx(3 * (sums + logits) * (devices - 1) / devices, rel=1e-6)
 
 
-# On a switch-less board a device gives each peer a share of its links: two devices have that share, four have all.
+# Without a switch each peer gets a share of the links of a device: two devices use that share, four use all of them.
 def test_two_devices_exchange_at_the_rate_to_one_peer(link_bytes, llama_3_8b):
     links = {"bytes_per_s_per_direction": 400e9, "changed": "bytes_per_s_per_peer"}
     two, four = (link_bytes(llama_3_8b, bf16(tensor_parallel=n), batch=3, **links) for n in (2, 4))
@@ -122,30 +122,30 @@ def test_two_devices_exchange_no_faster_than_a_bus_that_was_measured(link_bytes,
     assert found == pytest.approx(0, abs=1)
 
 
-# Llama 4: a layer with chunks of 512 lets a token attend to its own chunk. The 1024th token meets all 512 keys of the
-# second chunk, 511 of them from the cache; the 1025th starts a chunk and meets itself. A pair of 16 heads of 64 takes
-# 2 x 2 x 16 x 64 FLOP, a cached token of 4 heads 2 x 4 x 64 values of 2 bytes; there are three layers.
-@pytest.mark.parametrize(("context", "met"), [(512, 512), (1024, 512), (1025, 1), (1026, 2), (5 * 512, 512)])
-def test_a_chunked_layer_meets_the_keys_of_the_current_chunk(part_with, make_decoder, context, met):
+# Llama 4: a layer with chunks of 512 lets a token attend to its own chunk. The 1024th token attends to all 512 keys of
+# the second chunk, 511 of them from the cache; the 1025th starts a chunk and attends to itself. A pair of 16 heads of
+# 64 takes 2 x 2 x 16 x 64 FLOP, a cached token of 4 heads has 2 x 4 x 64 values of 2 bytes; there are three layers.
+@pytest.mark.parametrize(("context", "keys"), [(512, 512), (1024, 512), (1025, 1), (1026, 2), (5 * 512, 512)])
+def test_a_chunked_layer_attends_to_the_keys_of_the_current_chunk(part_with, make_decoder, context, keys):
     mixer = Attention(query_heads=16, kv_heads=4, head_size=64, span="chunked", window=512)
     group = LayerGroup(indices=(0, 1, 2), mixer=mixer, feed_forward=Dense(intermediate_size=2048))
     model = make_decoder("chunks", 1024, 1000, [group])
     rows = cap.tpot(model, part_with(), bf16(), batch=1, context_tokens=context).rows
     attention = next(row for row in rows if row.operator == "attention")
 
-    assert attention.flop == 3 * met * 4 * 16 * 64
-    assert attention.moved_bytes == 3 * (met - 1) * 2 * 4 * 64 * 2
+    assert attention.flop == 3 * keys * 4 * 16 * 64
+    assert attention.moved_bytes == 3 * (keys - 1) * 2 * 4 * 64 * 2
 
 
-# Weights and cache are read at the best rate that was seen, whichever run saw it; so are products.
+# No bound may be beaten by a rate that some run reached, whichever kind of run that was.
 @pytest.mark.parametrize("best", ["read_bytes_per_s", "gemv_bytes_per_s", "read_bytes_per_s_typical"])
 def test_a_bound_reads_at_the_highest_rate_that_was_measured(part_with, llama_3_8b, best):
     names = ("read_bytes_per_s", "gemv_bytes_per_s", "read_bytes_per_s_typical")
     part = part_with(**{name: 2.1e12 + 1e10 * at for at, name in enumerate(names)} | {best: 2.5e12})
-    told = cap.tpot(llama_3_8b, part, bf16(), batch=1, context_tokens=1024).bound
+    found = cap.tpot(llama_3_8b, part, bf16(), batch=1, context_tokens=1024).bound
 
     weights = (8_030_261_248 - 128_256 * 4096) * 2
-    assert told == pytest.approx((weights + 1023 * 32 * 8 * 2 * 128 * 2) / 2.5e12, rel=1e-9)
+    assert found == pytest.approx((weights + 1023 * 32 * 8 * 2 * 128 * 2) / 2.5e12, rel=1e-9)
 
 
 @pytest.mark.parametrize("best", ["gemm_flop_per_s", "gemm_flop_per_s_sustained", "gemm_flop_per_s_typical"])
@@ -153,11 +153,11 @@ def test_a_bound_computes_at_the_highest_rate_that_was_measured(part_with, llama
     names = ("gemm_flop_per_s", "gemm_flop_per_s_sustained", "gemm_flop_per_s_typical")
     seen = {name: {"bf16": 1.1e14 + 1e12 * at} for at, name in enumerate(names)} | {best: {"bf16": 1.5e14}}
     part = part_with(peaks={"bf16": 1e14, "fp16": 1e14}, memory={"bytes_per_s": 1e15}, **seen)
-    told = cap.ttft(llama_3_8b, part, bf16(), batch=1, prompt_tokens=4096).bound
+    found = cap.ttft(llama_3_8b, part, bf16(), batch=1, prompt_tokens=4096).bound
 
     matrices, head = 8_030_261_248 - 2 * 128_256 * 4096 - 65 * 4096, 128_256 * 4096
     pairs = 32 * 32 * 4 * 128 * 4096 * 4097 / 2
-    assert told == pytest.approx((2 * matrices * 4096 + 2 * head + pairs) / 1.5e14, rel=1e-6)
+    assert found == pytest.approx((2 * matrices * 4096 + 2 * head + pairs) / 1.5e14, rel=1e-6)
 
 
 IN_FP8 = tuple({"part": part, "format": "fp8_e4m3"} for part in ("lm_head", "embedding", "vision"))
@@ -170,8 +170,8 @@ def prefill_s(part, deploy):
     return found.decision.phase("prefill").value_s
 
 
-# A part that multiplies bf16 at 1.2 times its sheet was clocked higher than the sheet says; what it would do in fp8,
-# which was not measured, is at most the fp8 of the sheet.
+# A part that multiplies bf16 at 1.2 times its datasheet was clocked higher than that assumes; in fp8, which was not
+# measured, no more than the datasheet can be taken for granted.
 def test_a_rate_above_the_sheet_lifts_no_format_that_was_not_measured(part_with):
     peaks = {"bf16": 1e13, "fp16": 1e13, "fp8_e4m3": 2e13}
     sheet, above = (
@@ -182,8 +182,8 @@ def test_a_rate_above_the_sheet_lifts_no_format_that_was_not_measured(part_with)
     assert prefill_s(above, bf16()) < 0.9 * prefill_s(sheet, bf16())
 
 
-# On a part that computes slowly and reads at once every pass takes the time of its tokens, beside which the fixed time
-# of a layer is nothing: a verification of six tokens takes six steps. A perfect draft makes 19 further tokens in
+# On a part that is compute bound in every pass, and so slow that the fixed times of layers vanish, time is proportional
+# to tokens: a verification of six tokens takes six steps. A perfect draft makes 19 further tokens in
 # ceil(19 / 6) = 4 verifications, so in the time of 24 steps.
 def test_speculation_loses_where_verifying_a_batch_costs_as_much_as_decoding_it(part_with):
     part = part_with(peaks={"bf16": 1e11, "fp16": 1e11}, memory={"bytes_per_s": 1e15})
@@ -226,7 +226,9 @@ def test_each_constant_of_a_calibration_reaches_the_estimate(part_with, llama_3_
     )
     monkeypatch.setattr("capacity.estimate.calibrated.calibrations", lambda: (found,))
     part = part_with(found.name)  # a part that no other test has asked about
-    told = cap.tpot(llama_3_8b, part, bf16(), batch=1, context_tokens=1024)
+    estimate = cap.tpot(llama_3_8b, part, bf16(), batch=1, context_tokens=1024)
 
-    assert told.value == pytest.approx(expected_s, rel=1e-6)
-    assert (told.low, told.high) == pytest.approx((max(told.bound, 0.9 * expected_s), 1.1 * expected_s), rel=1e-6)
+    assert estimate.value == pytest.approx(expected_s, rel=1e-6)
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (max(estimate.bound, 0.9 * expected_s), 1.1 * expected_s), rel=1e-6
+    )

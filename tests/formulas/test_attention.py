@@ -31,9 +31,9 @@ def chunked(chunk):
 @pytest.mark.parametrize(("new", "cached"), PASSES)
 @pytest.mark.parametrize("window", [1, 2, 4, 8, 13, NO_WINDOW])
 def test_a_causal_pass_computes_the_pairs_of_its_mask(new, cached, window):
-    told = attention.causal_pairs(new, cached, window=window)
+    found = attention.causal_pairs(new, cached, window=window)
 
-    assert float(told) == pairs(new, cached, sliding(window))
+    assert float(found) == pairs(new, cached, sliding(window))
 
 
 @pytest.mark.parametrize(("new", "cached"), PASSES)
@@ -51,19 +51,19 @@ def test_a_chunked_pass_computes_the_pairs_of_its_mask(new, cached, chunk):
 
 
 # Llama 4 (transformers, modeling_llama4): a layer with chunks of 8192 lets a token attend to its own chunk, so the last
-# one of a chunk meets 8192 keys and the next only itself.
-def test_the_last_token_of_a_chunk_meets_all_of_it_and_the_next_only_itself():
+# one of a chunk attends to 8192 keys and the next one only to itself.
+def test_the_last_token_of_a_chunk_attends_to_all_of_it_and_the_next_only_to_itself():
     assert attention.chunked_pairs(1, [8191, 8192, 16383, 16384], chunk=8192).tolist() == [8192, 1, 8192, 1]
 
 
 @pytest.mark.parametrize(("new", "cached"), PASSES)
 def test_a_pass_without_a_mask_lets_every_query_attend_to_everything(new, cached):
-    told = attention.free_pairs(new, cached, window=NO_WINDOW)
+    found = attention.free_pairs(new, cached, window=NO_WINDOW)
 
-    assert float(told) == pairs(new, cached, lambda query, key: True)
+    assert float(found) == pairs(new, cached, lambda query, key: True)
 
 
-# Of 3 + 5 keys each of 3 queries meets 6.
+# Each of 3 queries attends to at most 6, 8 or 9 of the 3 + 5 keys.
 def test_a_window_limits_the_keys_of_a_query_without_a_mask():
     assert attention.free_pairs(3, 5, window=[6, 8, 9]).tolist() == [18, 24, 24]
 

@@ -128,7 +128,7 @@ def test_cycle_latency_is_the_sum_of_named_parts():
     assert float(total) == pytest.approx(0.086)
 
 
-# Amdahl, AFIPS 1967: with 95 % of the work made endlessly fast the rest is a twentieth.
+# Amdahl, AFIPS 1967: when 95 % of the work takes no time at all, a twentieth is left.
 def test_a_cut_leaves_what_it_does_not_touch():
     assert float(c.after_cut_s(20.0, share=0.95, cut=1)) == pytest.approx(1.0)
     assert c.after_cut_s(0.2, share=[0, 0.5, 1], cut=0.5).tolist() == pytest.approx([0.2, 0.15, 0.1])
@@ -143,8 +143,8 @@ def test_a_share_beyond_the_whole_is_refused(share):
         c.after_cut_s(0.2, share=0.5, cut=share)
 
 
-# A decision of 100 ms holds up a robot of 50 Hz: ten actions a second; one of 10 ms does not.
-def test_a_synchronous_robot_applies_an_action_a_decision():
+# At 50 Hz, decisions of 100 ms leave ten actions per second; decisions of 10 ms are in time.
+def test_a_synchronous_robot_applies_one_action_per_decision():
     assert c.synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist() == [10.0, 50.0]
 
 

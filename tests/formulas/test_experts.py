@@ -1,4 +1,4 @@
-"""Experts that a number of tokens visits, against drawing them."""
+"""Expected distinct experts against all choices written out, and against random draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from capacity.formulas.experts import distinct_experts
 
 
-# Four experts, two a token, two tokens: all 6 x 6 choices written out.
+# Four experts, two per token, two tokens: all 6 x 6 choices written out.
 def test_distinct_experts_are_the_mean_over_all_choices():
     choices = list(itertools.combinations(range(4), 2))
     visited = [len({*first, *second}) for first in choices for second in choices]

@@ -15,16 +15,16 @@ from capacity.formulas import jitter
 # 99 % below 2.326, 99.9 % below 3.090. With a spread of one e-fold a standard deviation, p99 over p50 is exp(2.326).
 @pytest.mark.parametrize(("percentile", "quantile"), [(50, 0.0), (90, 1.282), (95, 1.645), (99, 2.326), (99.9, 3.090)])
 def test_a_percentile_lies_where_the_normal_table_puts_it(percentile, quantile):
-    told = jitter.percentile_latency_s(0.050, p99_over_p50=math.exp(2.326), percentile=percentile)
+    found = jitter.percentile_latency_s(0.050, p99_over_p50=math.exp(2.326), percentile=percentile)
 
-    assert float(told) == pytest.approx(0.050 * math.exp(quantile), rel=1e-3)
+    assert float(found) == pytest.approx(0.050 * math.exp(quantile), rel=1e-3)
 
 
 @pytest.mark.parametrize(("deviations", "late"), [(0.0, 0.5), (1.282, 0.100), (1.645, 0.050), (-1.282, 0.900)])
 def test_the_share_that_is_late_is_the_tail_of_the_normal_table(deviations, late):
-    told = jitter.miss_rate(0.050, p99_over_p50=math.exp(2.326), deadline_s=0.050 * math.exp(deviations))
+    found = jitter.miss_rate(0.050, p99_over_p50=math.exp(2.326), deadline_s=0.050 * math.exp(deviations))
 
-    assert float(told) == pytest.approx(late, abs=2e-4)
+    assert float(found) == pytest.approx(late, abs=2e-4)
 
 
 def test_percentile_and_miss_rate_are_inverse():
@@ -38,8 +38,8 @@ def test_a_lognormal_percentile_equals_samples():
     sigma = math.log(1.3) / 2.3263478740408408
     samples = 0.05 * np.exp(sigma * np.random.default_rng(0).standard_normal(200_000))
 
-    told = float(jitter.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=95))
-    assert np.percentile(samples, 95) == pytest.approx(told, rel=0.003)
+    found = float(jitter.percentile_latency_s(0.05, p99_over_p50=1.3, percentile=95))
+    assert np.percentile(samples, 95) == pytest.approx(found, rel=0.003)
     missed = jitter.miss_rate(0.05, p99_over_p50=1.3, deadline_s=0.06)
     assert float(np.mean(samples > 0.06)) == pytest.approx(float(missed), abs=0.002)
 

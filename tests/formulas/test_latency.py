@@ -96,7 +96,7 @@ def test_time_on_links_is_paid_after_the_operators():
 
 # 4 ms of operators, 32 layers of 10 us, 160 launches of 2 us, 8 sequences of 5 us, 0.7 ms on links.
 def test_all_terms_of_a_step_add_up():
-    told = step(
+    found = step(
         0.004,
         layers=32,
         layer_s=10e-6,
@@ -107,10 +107,10 @@ def test_all_terms_of_a_step_add_up():
         comm_s=0.0007,
     )
 
-    assert float(told) == pytest.approx((4000 + 320 + 320 + 40 + 700) * 1e-6)
+    assert float(found) == pytest.approx((4000 + 320 + 320 + 40 + 700) * 1e-6)
 
 
-# A device that gives prefill the first quarter of every 0.1 ms works off 6 ms of decode in 8 ms.
+# A device that gives prefill a quarter of every 0.1 ms completes 6 ms of decode in 8 ms.
 def test_a_step_that_shares_its_device_with_prefill_waits_for_the_share():
     left, slices = 6.0, 0
     while left > 1e-9:
@@ -120,7 +120,7 @@ def test_a_step_that_shares_its_device_with_prefill_waits_for_the_share():
     assert float(step(0.005, comm_s=0.001, prefill_share=0.25)) == pytest.approx(slices * 1e-4)
 
 
-def test_a_host_that_issues_more_slowly_than_the_device_works_sets_the_step():
+def test_a_host_slower_than_the_device_sets_the_step():
     assert float(step(0.004, host_floor_s=0.007)) == 0.007
     assert float(step(0.003, layers=10, layer_s=1e-4, host_floor_s=0.007)) == 0.007
 

@@ -20,7 +20,7 @@ def test_blocks_hold_the_requests_that_vllm_logs(blocks, concurrency):
     assert fitting == int(concurrency)
 
 
-# The chapter: 62 GB of caches of Llama-2-7B, 524,288 B a token; 62e9 / (524288 x 2048) = 57.7, and with the 805.3
+# The chapter: 62 GB of caches of Llama-2-7B, 524,288 B per token; 62e9 / (524288 x 2048) = 57.7, and with the 805.3
 # tokens that a request of the sample holds on average, 146.8.
 def test_paged_cache_reserves_what_is_used_and_contiguous_what_could_be():
     lengths = [100, 300, 2000]
@@ -47,8 +47,8 @@ def blocks_of(length, block):
 @pytest.mark.parametrize("block", [1, 3, 16])
 def test_a_growing_request_holds_the_blocks_that_it_was_given(block):
     for length in range(1, 50):
-        told = paging.paged_tokens([length, 7], block_tokens=block)
-        assert told == (blocks_of(length, block) + blocks_of(7, block)) * block
+        found = paging.paged_tokens([length, 7], block_tokens=block)
+        assert found == (blocks_of(length, block) + blocks_of(7, block)) * block
 
 
 def test_a_full_block_is_not_followed_by_an_empty_one():
@@ -69,9 +69,9 @@ def held_of(context, window, sinks):
 @pytest.mark.parametrize(("window", "sinks"), [(1020, 4), (5, 0), (1, 1)])
 def test_a_window_with_sinks_holds_what_a_stream_leaves_in_it(window, sinks):
     contexts = [1, 2, 5, 6, 1023, 1024, 1025, 4000]
-    told = paging.window_tokens(contexts, window=window, sinks=sinks)
+    found = paging.window_tokens(contexts, window=window, sinks=sinks)
 
-    assert told.tolist() == [held_of(context, window, sinks) for context in contexts]
+    assert found.tolist() == [held_of(context, window, sinks) for context in contexts]
 
 
 def test_windows_of_arrays_are_those_of_their_elements():

@@ -28,8 +28,8 @@ def test_sessions_of_a_growing_cache():
     assert held.tolist() == [15, 4]
 
 
-# 0.3 s at 5 tokens a second are one token and a half; the half is kept in a place of its own.
-def test_a_token_that_has_begun_takes_its_place():
+# 0.3 s at 5 tokens per second are one token and a half; memory rounds up.
+def test_a_token_that_has_begun_takes_a_whole_place():
     tokens = k.cache_tokens([0, 0.2, 0.3], start_tokens=20, tokens_per_s=5, window_tokens=None)
 
     assert tokens.tolist() == [20, 21, 22]
@@ -37,6 +37,10 @@ def test_a_token_that_has_begun_takes_its_place():
 
 def test_a_session_without_a_window_grows_for_ever():
     assert float(k.cache_tokens(1e6, start_tokens=0, tokens_per_s=7680, window_tokens=None)) == 7.68e9
+
+
+def test_memory_that_is_full_is_full_at_once():
+    assert k.seconds_until_full([0, -1e9], sessions=1, bytes_per_s=1e-3).tolist() == [0, 0]
 
 
 def test_full_memory_holds_no_session():

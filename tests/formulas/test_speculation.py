@@ -47,7 +47,7 @@ def test_speculation_loses_from_the_published_batch_on(acceptance, published, at
     assert np.all(gains[batch > attained * published + 2] < 1)
 
 
-# A step of B sequences takes 2 B FLOP and b / 8 bytes a weight: the A100 reads a byte in the time of 156 FLOP.
+# A step of B sequences takes 2 B FLOP and b / 8 bytes per weight; the A100 reads a byte in the time of 156 FLOP.
 @pytest.mark.parametrize(("bits", "batch"), [(16, 156), (8, 78), (4.5, 156 * 4.5 / 16)])
 def test_narrower_weights_turn_compute_bound_at_a_smaller_batch(bits, batch):
     told = float(s.ridge_batch(flop_per_s=312e12, bytes_per_s=2e12, weight_bits=bits))

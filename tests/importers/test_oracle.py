@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from capacity.demand.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
+from capacity import kv_cache_bytes, parameter_count, state_bytes
 from capacity.errors import SpecError
 from capacity.importers.huggingface.facts import model_types
 from capacity.importers.huggingface.model import import_model
@@ -60,7 +60,7 @@ def test_cache_slopes_and_constant_equal_the_oracle_to_the_byte(row, config):
     model, window = import_model(config), int(row["window"] or 0)
 
     def cache_bytes(tokens):
-        return int(sequence_cache_bytes(model, BF16, context_tokens=tokens, rank=0))
+        return kv_cache_bytes(model, BF16, batch=1, context_tokens=tokens)
 
     far = 4 * (window or 1000)
     below, beyond = cache_bytes(17) - cache_bytes(16), cache_bytes(far + 1) - cache_bytes(far)
@@ -70,7 +70,7 @@ def test_cache_slopes_and_constant_equal_the_oracle_to_the_byte(row, config):
     assert below == float(row["kv_bytes_per_token_below_window"])
     assert beyond == float(row["kv_bytes_per_token_beyond_window"])
     assert cache_bytes(far) - beyond * far == float(row["kv_const_bytes_per_seq"]) + one_token_more
-    assert sequence_state_bytes(model, BF16, 0) == float(row["state_bytes_per_seq"] or 0)
+    assert state_bytes(model, BF16, batch=1) == float(row["state_bytes_per_seq"] or 0)
 
 
 def test_every_other_type_is_refused_by_its_name():

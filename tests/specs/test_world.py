@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from capacity import kv_cache_bytes, parameter_count, state_bytes
 from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.demand.memory import parameter_count, sequence_cache_bytes, sequence_state_bytes
 from capacity.demand.modules import modules
 from capacity.errors import SpecError
 from capacity.specs.deployment import Deployment
@@ -117,7 +117,7 @@ def test_the_chapters_robot_sees_2048_tokens_and_makes_20():
 def test_a_token_of_a_session_takes_its_kv_bytes(name, token_bytes):
     world = load_world_model(name)
 
-    assert int(sequence_cache_bytes(world.model, BF16, context_tokens=1000, rank=0)) == 1000 * token_bytes
+    assert kv_cache_bytes(world.model, BF16, batch=1, context_tokens=1000) == 1000 * token_bytes
 
 
 # danijar/dreamerv3: deter + 32 x classes numbers in 32 bit (configs.yaml).
@@ -128,7 +128,7 @@ def test_a_token_of_a_session_takes_its_kv_bytes(name, token_bytes):
 def test_dreamer_keeps_its_recurrent_state(size, deter, classes):
     world = load_world_model(f"dreamerv3-{size}")
 
-    assert sequence_state_bytes(world.model, BF16, 0) == 4 * (deter + 32 * classes)
+    assert state_bytes(world.model, BF16, batch=1) == 4 * (deter + 32 * classes)
 
 
 def test_every_shipped_model_says_where_it_is_from():

@@ -8,11 +8,14 @@ import pytest
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.demand.phases import phases
+from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
-from capacity.estimate.world import decide
+from capacity.estimate.case import prepare
+from capacity.estimate.decision import decide
+from capacity.presentation import terminal
 from capacity.specs.deployment import Deployment
-from capacity.studies.control import Speculation, control
+from capacity.studies.control import control
+from capacity.studies.what_if import Speculation
 
 NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
 BF16 = Deployment(weights="bf16")
@@ -22,9 +25,10 @@ ORIN = "nvidia-jetson-agx-orin-64gb"
 
 def plan(model="pi0", part=RTX_4090, **options):
     settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
-    deploy = settings.pop("deploy", None)
+    mode, deploy = settings.pop("launch_mode"), settings.pop("deploy", Deployment())
+    deploy = deploy if mode is None else deploy.replace(launch_mode=mode)
     world = load_world_model(model) if isinstance(model, str) else model
-    return control(world, load_hardware(part), deploy, **settings)
+    return control(world, load_hardware(part), deploy, bound_only=mode is None, **settings)
 
 
 def test_pi0_at_50_hz_is_met_by_chunks_and_not_by_waiting():
@@ -34,7 +38,7 @@ def test_pi0_at_50_hz_is_met_by_chunks_and_not_by_waiting():
 
 def test_four_rates_of_one_decision_have_their_own_names():
     found = plan(schedule="chunked", executed_actions=50)
-    latency = found.judged.latency_s
+    latency = found.verdict.latency_s
 
     assert found.replan_per_s == pytest.approx(1 / latency)
     assert found.action_throughput_per_s == pytest.approx(50 / latency)
@@ -47,16 +51,16 @@ def test_times_outside_the_model_add_to_the_latency():
     bare = plan()
     full = plan(sensing_s=0.010, preprocessing_s=0.004, network_s=0.013)
 
-    assert full.judged.latency_s - bare.judged.latency_s == pytest.approx(0.027)
-    assert bare.judged.margin_s - full.judged.margin_s == pytest.approx(0.027)
+    assert full.verdict.latency_s - bare.verdict.latency_s == pytest.approx(0.027)
+    assert bare.verdict.margin_s - full.verdict.margin_s == pytest.approx(0.027)
 
 
 def test_jitter_moves_the_margin_and_the_miss_rate():
     calm, rough = plan(p99_over_p50=1.0), plan(p99_over_p50=2.0)
 
-    assert rough.judged.late_s == pytest.approx(2 * calm.judged.late_s)
-    assert calm.judged.miss_rate == 0.0
-    assert plan(period_s=0.001, p99_over_p50=1.1).judged.miss_rate > 0.5
+    assert rough.verdict.late_s == pytest.approx(2 * calm.verdict.late_s)
+    assert calm.verdict.miss_rate == 0.0
+    assert plan(period_s=0.001, p99_over_p50=1.1).verdict.miss_rate > 0.5
 
 
 def test_each_change_is_the_difference_of_two_computed_cases():
@@ -64,11 +68,11 @@ def test_each_change_is_the_difference_of_two_computed_cases():
     change = next(item for item in found.changes if item.kind == "part")
     other = plan("chapter-robot", part="nvidia-h100-sxm5-80gb", period_s=0.02)
 
-    assert change.latency_s == pytest.approx(other.judged.latency_s)
-    assert change.saved_s == pytest.approx(found.judged.latency_s - other.judged.latency_s)
+    assert change.latency_s == pytest.approx(other.verdict.latency_s)
+    assert change.saved_s == pytest.approx(found.verdict.latency_s - other.verdict.latency_s)
     narrow = next(item for item in found.changes if item.what == "weights and activations in int8")
     int8 = plan("chapter-robot", period_s=0.02, deploy=Deployment(weights="int8", activations="int8"))
-    assert narrow.latency_s == pytest.approx(int8.judged.latency_s)
+    assert narrow.latency_s == pytest.approx(int8.verdict.latency_s)
 
 
 def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
@@ -76,7 +80,7 @@ def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
     waiting = plan(schedule="chunked", parts=parts)
 
     assert waiting.cheapest.kind == "schedule"
-    base = plan("chapter-robot", period_s=10.0).judged.latency_s
+    base = plan("chapter-robot", period_s=10.0).verdict.latency_s
     cheap = plan("chapter-robot", period_s=0.95 * base, parts=parts)
     assert not cheap.met
     assert cheap.cheapest.kind == "format"
@@ -102,7 +106,7 @@ def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period():
 
     assert not found.met
     assert change.met
-    assert found.judged.latency_s < change.latency_s < 1.5 * found.judged.latency_s  # nearly flat in the chunk
+    assert found.verdict.latency_s < change.latency_s < 1.5 * found.verdict.latency_s  # nearly flat in the chunk
 
 
 def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
@@ -118,26 +122,24 @@ def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
 def test_memory_already_taken_can_make_the_answer_no():
     found = plan(taken_bytes=20 * 2**30)
 
-    assert not found.judged.fits
+    assert not found.verdict.fits
     assert not found.met
     assert found.binds == "memory"
 
 
-def test_a_power_mode_that_nobody_described_says_so():
+def test_a_power_mode_without_a_source_says_so():
     found = plan(part=ORIN, power_mode="30W")
-    rows = found.table()
-    place = [label for label, _ in rows].index("verdict") + 1
 
     assert found.decision == plan(part=ORIN).decision
-    assert rows[place][0] == "power mode"
-    assert rows[place][1].startswith("30W: no source says how far it slows the part")
-    assert "power mode" not in dict(plan(part=ORIN).table())
+    assert (found.power_mode.name, found.power_mode.stated) == ("30W", ())
+    assert "power mode 30W: no source states how it slows the part" in one_line(found)
+    assert plan(part=ORIN).power_mode is None
     with pytest.raises(CapacityError, match="power mode"):
         plan(part=ORIN, power_mode="31W")
 
 
 # NVIDIA's data sheet of the Jetson Orin Nano: 68 GB/s, and 102 GB/s in the mode sold as Super.
-def test_a_power_mode_that_somebody_described_says_what_it_changes():
+def test_a_power_mode_with_a_source_says_what_it_changes():
     plain, fast = (
         plan("pi0", part="nvidia-jetson-orin-nano-8gb", launch_mode=None, power_mode=mode)
         for mode in (None, "25W Super")
@@ -145,7 +147,8 @@ def test_a_power_mode_that_somebody_described_says_what_it_changes():
 
     slow_s, fast_s = (sum(phase.memory_s for phase in found.decision.phases) for found in (plain, fast))
     assert slow_s / fast_s == pytest.approx(102 / 68, rel=0.01)
-    assert "as the vendor says" in dict(fast.table())["power mode"]
+    assert fast.power_mode.stated[0] == "bytes_per_s"
+    assert "as the vendor states" in one_line(fast)
 
 
 def test_robots_without_batching_do_not_depend_on_how_many_share_a_batch():
@@ -180,7 +183,7 @@ def test_robots_that_ask_together_are_as_many_as_a_plan_for_them_meets(model, pa
     met = [plan(model, robots=robots, **settings).met for robots in range(1, most + 2)]
 
     assert met == [True] * most + [False]
-    assert f"{most} in one batch if all ask together (as with --robots)" in str(plan(model, **settings))
+    assert f"with batching, synchronised requests (as with --robots) {most}" in one_line(plan(model, **settings))
 
 
 def test_a_part_that_misses_the_period_of_one_robot_serves_none():
@@ -221,7 +224,7 @@ def test_a_change_that_loses_says_what_it_costs():
     change = next(item for item in found.changes if item.kind == "speculation")
 
     assert change.saved_s < 0
-    assert "speculation, 5 tokens at acceptance 0: costs " in str(found)
+    assert "speculation, 5 tokens at acceptance 0 -" in one_line(found)
 
 
 def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
@@ -229,18 +232,19 @@ def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
     found = plan("openvla-7b", parts=parts, formats=())
 
     assert [item.what for item in found.changes if item.kind == "part"] == ["NVIDIA H100 SXM5 80GB"]
-    assert [item.what for item in found.refused] == ["NVIDIA V100 SXM2 32GB"]
-    assert "bf16" in found.refused[0].reason
-    assert "no answer" in str(found)
+    assert [item.what for item in found.not_evaluated] == ["NVIDIA V100 SXM2 32GB"]
+    assert "bf16" in found.not_evaluated[0].reason
+    assert "Changes without an answer" in str(found)
 
 
 @pytest.mark.parametrize("part", [RTX_4090, ORIN])
 def test_a_band_begins_at_the_bound_or_above(part):
     hardware = load_hardware(part)
     for name in world_model_ids():
-        found = phases(load_world_model(name), BF16, batch=1)
+        world = load_world_model(name)
         for mode in ("eager", "compiled", "graph", "tuned"):
-            decision = decide(found, hardware, BF16, launch_mode=mode)
+            deploy = BF16.replace(launch_mode=mode)
+            decision = decide(prepare(world, hardware, deploy), decision_phases(world, deploy, batch=1))
             assert decision.bound_s <= decision.low_s <= decision.value_s <= decision.high_s, (name, mode)
 
 
@@ -252,7 +256,7 @@ def test_decisions_side_by_side_are_no_slower_than_one_after_the_other(name):
     assert 0 < found.overlapped_interval_s <= found.decision.bound_s * (1 + 1e-12)
 
 
-def test_defaults_that_nobody_chose_are_echoed():
+def test_defaults_are_echoed_as_assumptions():
     found = control(
         load_world_model("pi0"),
         load_hardware(RTX_4090),
@@ -270,14 +274,16 @@ def test_defaults_that_nobody_chose_are_echoed():
 def test_a_plan_prints_and_becomes_json():
     found = plan()
 
-    assert "met: 50 actions/s" in str(found)
-    assert json.loads(json.dumps(found.to_dict()))["judged"]["met"] is True
+    assert str(found).startswith("met (asynchronous, 25 of 50 actions): ")
+    assert "50 of 50 actions per second applied" in one_line(found)
+    assert json.loads(json.dumps(found.to_dict()))["verdict"]["met"] is True
 
 
 # Where the limit is the median, half of the decisions are late, whatever the jitter.
 def test_a_miss_rate_is_printed_in_whole_percents_and_open_at_both_ends():
     def printed(period_s):
-        return dict(plan("openvla-7b", p99_over_p50=1.2, period_s=period_s).table())["miss rate"]
+        text = one_line(plan("openvla-7b", p99_over_p50=1.2, period_s=period_s))
+        return text.partition("miss rate ")[2].partition(",")[0]
 
     median = plan("openvla-7b").decision.best_s
     assert printed(median) == "50% of decisions"
@@ -285,32 +291,38 @@ def test_a_miss_rate_is_printed_in_whole_percents_and_open_at_both_ends():
     assert printed(median / 2) == "over 99% of decisions"
 
 
-def verdict(found):
-    return dict(found.table())["verdict"]
+def one_line(found):
+    """What is printed of a plan, whatever the width."""
+    return " ".join(terminal.text(found, 200).split())
 
 
 # 50 actions of 100 ms: 25 of them last 2.5 s, and what happens as a decision starts waits for that one and the next.
 def test_a_verdict_names_the_schedule_the_limit_and_the_reaction_time():
     found = plan(part=ORIN, period_s=0.1, sensing_s=0.010, preprocessing_s=0.002, launch_mode="graph")
-    said = verdict(found)
+    said = one_line(found)
 
-    assert said.startswith("met: 10 actions/s, replans every 2.500 s (asynchronous, 25 of 50 actions), reaction ")
-    assert f"reaction {2.5 + found.decision.best_s + 0.012:.3f} s; decision limit 2.500 s, p99 " in said
+    assert said.startswith("met (asynchronous, 25 of 50 actions): p99 of a cycle ")
+    assert ", limit 2.500 s, " in said
+    assert f"replans every 2.500 s; reaction time {2.5 + found.decision.best_s + 0.012:.3f} s" in said
 
 
 # An OpenVLA-7B decision reads its 6.7 billion bf16 language weights six times: over 79 ms at 1008 GB/s alone.
 def test_a_period_below_the_bound_is_missed_even_at_the_bound():
-    assert verdict(plan("openvla-7b", period_s=0.075)).startswith("missed even at the bound: ")
+    assert plan("openvla-7b", period_s=0.075).state == "missed at the bound"
+    assert str(plan("openvla-7b", period_s=0.075)).startswith("missed even at the bound (synchronous): ")
     bound = plan("openvla-7b", period_s=0.075).decision.bound_s
     late = plan("openvla-7b", period_s=1.01 * bound)
-    assert verdict(late).startswith("missed: ")
+    assert late.state == "missed"
     assert plan("openvla-7b", period_s=1.01 * bound, launch_mode=None).met
-    assert verdict(plan("openvla-7b", period_s=1.01 * bound, sensing_s=0.02 * bound)).startswith("missed even at")
+    assert plan("openvla-7b", period_s=1.01 * bound, sensing_s=0.02 * bound).state == "missed at the bound"
     assert not late.missed_at_bound
 
 
 def test_a_verdict_without_room_in_memory_is_about_memory():
-    assert verdict(plan(taken_bytes=20 * 2**30)).startswith("does not fit: ")
+    found = plan(taken_bytes=20 * 2**30)
+
+    assert found.state == "does not fit"
+    assert str(found).startswith("does not fit: ")
 
 
 @pytest.mark.parametrize("missing", ["period_s", "sensing_s", "preprocessing_s", "network_s"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import capacity as cap
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
 from capacity.errors import CapacityError
-from capacity.estimate.world import held_bytes
 from capacity.specs.deployment import Deployment
 from capacity.studies.frames import frames
 
@@ -16,7 +16,7 @@ A100 = "nvidia-a100-sxm4-80gb"
 
 
 def plan(model="mineworld-300m", **options):
-    settings = {"frames_per_s": 5.0, "sessions": 1, "elapsed_s": 60.0, "window_tokens": 5552, "launch_mode": None}
+    settings = {"frames_per_s": 5.0, "sessions": 1, "elapsed_s": 60.0, "window_tokens": 5552, "bound_only": True}
     return frames(load_world_model(model), load_hardware(A100), BF16, **(settings | options))
 
 
@@ -82,9 +82,9 @@ def test_sessions_in_memory_are_the_last_whose_caches_and_activations_fit():
     part, world = load_hardware(A100), load_world_model("mineworld-300m")
 
     def fits(sessions):
-        held = held_bytes(world, BF16, batch=sessions)
-        held["kv cache"] = sessions * found.cache_tokens * 20_480
-        return sum(held.values()) <= int(part.usable_bytes * 0.9)
+        activations = cap.activation_bytes(world, BF16, batch=sessions, tokens=found.cache_tokens)
+        held = cap.weight_bytes(world, BF16) + sessions * found.cache_tokens * 20_480 + activations
+        return held <= int(part.usable_bytes * 0.9)
 
     assert fits(found.sessions_in_memory)
     assert not fits(found.sessions_in_memory + 1)

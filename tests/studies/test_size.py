@@ -24,8 +24,8 @@ def test_the_ledger_adds_up_to_its_total_and_its_margin():
     assert ledger.total_bytes == sum(line.held_bytes for line in ledger.lines)
     assert ledger.margin_bytes == int(85_520_809_984 * 0.9) - ledger.total_bytes == found.margin_bytes
     assert sum(line.held_bytes for line in ledger.lines if line.name.startswith("weights")) == 8_030_261_248 * 2
-    assert ledger.line("kv cache") == 7 * 1011 * 131_072
-    assert ledger.line("kv cache, unused rest of blocks") == 7 * (1024 - 1011) * 131_072
+    assert ledger.line("KV cache") == 7 * 1011 * 131_072
+    assert ledger.line("KV cache, internal fragmentation") == 7 * (1024 - 1011) * 131_072
 
 
 def test_request_latency_counts_the_first_token_once():
@@ -51,7 +51,7 @@ def test_mixtral_on_one_h100_misses_what_the_sum_says():
     assert found.max_batch == 0
     assert found.max_context_tokens == 0
     assert -found.margin_bytes == needed - int(85_520_809_984 * 0.9)
-    assert "missing" in found.verdict
+    assert (found.verdict, found.binding) == ("does not fit", "weights")
     assert sized("mixtral-8x7b", deploy=BF16.replace(tensor_parallel=2)).fits
 
 
@@ -198,8 +198,8 @@ def test_a_sizing_becomes_json_text_and_html():
     found = sized()
 
     assert json.loads(json.dumps(found.to_dict()))["ledger"][0]["margin_bytes"] == found.margin_bytes
-    assert found.verdict in str(found)
-    assert found._repr_html_().startswith("<table>")
+    assert str(found).startswith("fits, ")
+    assert found._repr_html_().startswith("<div>")
 
 
 def test_every_figure_says_its_evidence_and_what_is_not_modelled_is_listed():
@@ -214,7 +214,8 @@ def test_a_batch_that_the_deployment_forbids_does_not_fit(make_part, llama_2_7b)
     deploy = cap.Deployment(weights="bf16", max_sequences=1)
     sizing = cap.size(llama_2_7b, make_part(), cap.Workload(concurrency=4), deploy)
     assert not sizing.fits
-    assert sizing.verdict == "does not fit: max_sequences 1 is below the 4 sequences asked for"
+    assert (sizing.verdict, sizing.binding) == ("does not fit", "max_sequences")
+    assert str(sizing).startswith("does not fit: max_sequences 1 is below the 4 sequences requested")
     assert sizing.fits == sizing.tpot.fits
     assert (sizing.max_context_tokens, sizing.max_context_bound_by) == (0, "max_sequences")
 

@@ -1,4 +1,4 @@
-"""Time on links against messages counted here, and the figures of a part that ceilings rest on."""
+"""Time on links against messages counted here, the order of measured rates, and the figures that ceilings rest on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import pytest
 
 import capacity as cap
 from capacity.catalog.parts import hardware_ids
+from capacity.demand.phases import prefill_phase
+from capacity.estimate.case import prepare
+from capacity.estimate.time import comm_s
 from capacity.specs.hardware import HardwareSpec
-from capacity.supply.ceilings import attainable, bound_ceilings, comm_s, datasheet
+from capacity.supply.ceilings import bound_ceilings, measured_ceilings
 
 RATE = 450e9  # NVLink4, each direction
 DEPLOY = cap.Deployment(weights="bf16", tensor_parallel=4)
@@ -31,19 +34,25 @@ def moved_s(messages, size_bytes):
     return messages * 2 * (4 - 1) / 4 * size_bytes / RATE
 
 
+def links_s(model, part, batch, prompt_tokens):
+    """Time on links of the prefill of ``batch`` prompts."""
+    phase = prefill_phase(model, DEPLOY, batch=batch, prompt_tokens=prompt_tokens)
+    return comm_s(prepare(model, part, DEPLOY), phase)
+
+
 # Two sums a layer and one for the table, each of 4096 values of 2 bytes a token; the head meets only the last token of
 # a prompt (vLLM prunes the hidden states before its head), so a longer prompt gathers no more logits.
 def test_a_longer_prompt_adds_sums_and_no_logits(linked, llama_3_8b):
-    short, long = (comm_s(llama_3_8b, linked, DEPLOY, tokens=n, sequences=1)[0] for n in (4096, 8192))
+    short, long = (links_s(llama_3_8b, linked, 1, tokens) for tokens in (4096, 8192))
 
     assert long - short == pytest.approx(moved_s(2 * 32 + 1, 4096 * 4096 * 2), rel=1e-9)
 
 
-# A gather moves (n - 1) / n of the logits of all sequences, 128,256 values of 2 bytes each.
+# A gather moves (n - 1) / n of the logits of all sequences, 128,256 values of 2 bytes each; 8192 tokens either way.
 def test_more_prompts_add_their_logits_once_each(linked, llama_3_8b):
-    one, many = (comm_s(llama_3_8b, linked, DEPLOY, tokens=8192, sequences=n)[0] for n in (1, 9))
+    one, many = links_s(llama_3_8b, linked, 1, 8192), links_s(llama_3_8b, linked, 8, 1024)
 
-    assert many - one == pytest.approx(8 * 128_256 * 2 * 3 / 4 / RATE, rel=1e-9)
+    assert many - one == pytest.approx(7 * 128_256 * 2 * 3 / 4 / RATE, rel=1e-9)
 
 
 def test_the_attainable_ttft_takes_the_logits_of_each_prompt_once(linked, llama_3_8b):
@@ -59,25 +68,84 @@ def test_the_attainable_ttft_takes_the_logits_of_each_prompt_once(linked, llama_
 
 
 def test_links_of_arrays_equal_their_scalars(linked, llama_3_8b):
-    tokens, sequences = np.array([1, 8, 8192]), np.array([1, 8, 1])
-    many = comm_s(llama_3_8b, linked, DEPLOY, tokens=tokens, sequences=sequences)[0]
+    batches, prompts = np.array([1, 8, 3]), np.array([1, 1, 8192])
+    many = links_s(llama_3_8b, linked, batches, prompts)
 
-    for index, (t, s) in enumerate(zip(tokens.tolist(), sequences.tolist(), strict=True)):
-        assert many[index] == comm_s(llama_3_8b, linked, DEPLOY, tokens=t, sequences=s)[0]
+    for index, (batch, prompt) in enumerate(zip(batches.tolist(), prompts.tolist(), strict=True)):
+        assert many[index] == links_s(llama_3_8b, linked, batch, prompt)
 
 
 def test_ceilings_name_the_figures_they_rest_on(linked, llama_3_8b, make_llama):
     bf16 = cap.Deployment(weights="bf16")
-    large = datasheet(llama_3_8b, linked, bf16).figures
-    small = datasheet(make_llama("small", 2, 256, 4, 4, 64, 512, 1000), linked, bf16).figures
+    large = prepare(llama_3_8b, linked, bf16)
+    small = prepare(make_llama("small", 2, 256, 4, 4, 64, 512, 1000), linked, bf16)
 
-    assert {"memory.bytes_per_s", "peak_flop_per_s.bf16"} <= set(large)
-    assert "memory.l2_bytes" not in large  # 16 GB are read whatever the cache of 50 MB is
-    assert "memory.l2_bytes" in small
-    assert attainable(llama_3_8b, linked, bf16).figures == (
+    assert {"memory.bytes_per_s", "peak_flop_per_s.bf16"} <= set(large.sheet.figures)
+    assert "memory.l2_bytes" not in large.sheet.figures  # 16 GB are read whatever the cache of 50 MB is
+    assert "memory.l2_bytes" in small.sheet.figures
+    assert large.measured_ceilings(large.formats).figures == (
         "measured.read_bytes_per_s",
         "measured.gemm_flop_per_s.bf16",
     )
+
+
+READS = {"read_bytes_per_s": 1.8e12, "gemv_bytes_per_s": 1.7e12, "read_bytes_per_s_typical": 1.6e12}
+
+
+def measured_part(make_part, **measured):
+    """A part of which some rates were measured."""
+    return HardwareSpec.model_validate(make_part().model_dump() | {"measured": measured})
+
+
+# DESIGN 4: the measured read rate is taken in the order read, gemv, typical; the fixed time of a matrix-vector product
+# (measured together with its rate: time = fixed + bytes / rate) belongs to that rate alone.
+@pytest.mark.parametrize(
+    ("known", "taken", "launch_s"),
+    [
+        (("read_bytes_per_s", "gemv_bytes_per_s", "read_bytes_per_s_typical"), "read_bytes_per_s", 0.0),
+        (("read_bytes_per_s", "read_bytes_per_s_typical"), "read_bytes_per_s", 0.0),
+        (("gemv_bytes_per_s", "read_bytes_per_s_typical"), "gemv_bytes_per_s", 3e-6),
+        (("read_bytes_per_s_typical",), "read_bytes_per_s_typical", 0.0),
+    ],
+)
+def test_the_measured_read_rate_is_taken_in_one_order(make_part, known, taken, launch_s):
+    part = measured_part(make_part, gemv_fixed_s=3e-6, **{name: READS[name] for name in known})
+    found = measured_ceilings(part, frozenset({"bf16"}), "bf16")
+
+    assert (found.bytes_per_s, found.launch_s) == (READS[taken], launch_s)
+    assert f"measured.{taken}" in found.figures
+    assert ("measured.gemv_fixed_s" in found.figures) == (launch_s > 0)
+    assert found.cache_bytes == 0
+
+
+def test_a_part_without_a_measured_read_rate_has_no_measured_ceilings(make_part):
+    part = measured_part(make_part, gemm_flop_per_s={"bf16": 250e12}, gemv_fixed_s=3e-6)
+
+    assert measured_ceilings(part, frozenset({"bf16"}), "bf16") is None
+
+
+# What lasts is what a run of minutes gets: sustained before typical before the best burst; where no matrix rate was
+# measured the datasheet stands in, with a note.
+@pytest.mark.parametrize(
+    ("tables", "rate"),
+    [
+        ({"sustained": 200e12, "typical": 220e12, "burst": 250e12}, 200e12),
+        ({"typical": 220e12, "burst": 250e12}, 220e12),
+        ({"burst": 250e12}, 250e12),
+        ({}, 312e12),
+    ],
+)
+def test_the_measured_matrix_rate_is_the_one_that_lasts_longest(make_part, tables, rate):
+    fields = {
+        "sustained": "gemm_flop_per_s_sustained",
+        "typical": "gemm_flop_per_s_typical",
+        "burst": "gemm_flop_per_s",
+    }
+    rates = {fields[name]: {"bf16": value} for name, value in tables.items()}
+    found = measured_ceilings(measured_part(make_part, read_bytes_per_s=1.8e12, **rates), frozenset({"bf16"}), "bf16")
+
+    assert found.flop_per_s == {"bf16": rate}
+    assert any("the datasheet peak stands in" in note for note in found.notes) == (not tables)
 
 
 @pytest.mark.parametrize("part_id", hardware_ids())
@@ -88,7 +156,7 @@ def test_no_measured_rate_of_the_catalogue_beats_its_bound(part_id):
     seen = [item for table in (*tables, part.measured.gemm_flop_per_s_typical) for item in table.items()]
     reads = (part.measured.read_bytes_per_s, part.measured.read_bytes_per_s_typical, part.measured.gemv_bytes_per_s)
 
-    found = bound_ceilings(part, cap.Deployment(weights="bf16"), {path for path, _ in seen})
+    found = bound_ceilings(part, frozenset(path for path, _ in seen), "bf16")
 
     assert all(found.flop_per_s[path] >= rate for path, rate in seen)
     assert all(found.bytes_per_s >= rate for rate in reads if rate)

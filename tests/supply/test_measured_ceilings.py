@@ -7,8 +7,9 @@ import pytest
 import capacity as cap
 from capacity.catalog.parts import hardware_ids
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.phases import phases
-from capacity.estimate.world import decide
+from capacity.demand.world_phases import decision_phases
+from capacity.estimate.case import prepare
+from capacity.estimate.decision import decide
 
 SMALL = {
     "model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4, "vocab_size": 1000,
@@ -62,6 +63,7 @@ def test_parts_that_this_repository_measured_say_so():
 @pytest.mark.parametrize(("evidence", "said"), [("measured", True), ("published", False)])
 def test_the_bound_of_a_decision_says_the_same(evidence, said):
     robot, deploy = load_world_model("iris"), cap.Deployment(weights="fp32", activations="fp32", kv_cache="fp32")
-    found = decide(phases(robot, deploy, batch=1), part(evidence=evidence), deploy)
+    case = prepare(robot, part(evidence=evidence), deploy)
+    found = decide(case, decision_phases(robot, deploy, batch=1))
 
     assert any("were measured" in note for note in found.notes) == said

@@ -7,14 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from capacity.errors import CapacityError
+from capacity.measure.decoder.prefill import Prefill
+from capacity.measure.shape import DecoderShape
 from capacity.specs.deployment import Deployment
+from capacity.validation.observation import CudaPeak, observe
 
 torch = pytest.importorskip("torch")
 
 
 def test_a_two_layer_perceptron_holds_what_its_shapes_say():
-    from capacity.measure import observe
-
     module = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     seen = observe(module, torch.zeros(8, 64))
     assert seen.parameter_count == 64 * 256 + 256 + 256 * 10 + 10
@@ -32,8 +33,6 @@ def test_a_two_layer_perceptron_holds_what_its_shapes_say():
 
 
 def test_hooks_are_gone_after_the_pass_and_after_a_failure():
-    from capacity.measure import observe
-
     module = torch.nn.Linear(4, 4)
     observe(module, torch.zeros(1, 4))
     with pytest.raises(RuntimeError):
@@ -42,8 +41,6 @@ def test_hooks_are_gone_after_the_pass_and_after_a_failure():
 
 
 def test_something_that_is_no_module_is_refused():
-    from capacity.measure import observe
-
     with pytest.raises(CapacityError, match=r"takes a torch\.nn\.Module, got int"):
         observe(3)
 
@@ -51,9 +48,6 @@ def test_something_that_is_no_module_is_refused():
 @pytest.fixture
 def prefill():
     """The plain-torch decoder as a module, fp32: 2 layers of 64, inner width 128, 100 words, 4 heads of 16 on 2."""
-    from capacity.measure.prefill import Prefill
-    from capacity.measure.shape import DecoderShape
-
     shape = DecoderShape("tiny", 2, 64, 4, 2, 16, 128, 100, weight_format="fp32", kv_format="fp32")
 
     class Module(torch.nn.Module):
@@ -70,10 +64,8 @@ def prefill():
     return Module()
 
 
-def test_estimates_stand_beside_what_a_pass_held(prefill, make_llama):
+def test_estimates_are_compared_with_what_a_pass_held(prefill, make_llama):
     """By hand: 86,848 parameters; 300 tokens that hold 4 x 64 + 4 x 128 elements at the end of a feed-forward."""
-    from capacity.measure import observe
-
     model, deploy = make_llama("tiny", 2, 64, 4, 2, 16, 128, 100), Deployment(weights="fp32", activations="fp32")
     tokens = torch.zeros((3, 100), dtype=torch.int64)
     seen = observe(prefill, tokens, model=model, deploy=deploy.replace(prefill_chunk_tokens=64), batch=3, tokens=100)
@@ -82,7 +74,7 @@ def test_estimates_stand_beside_what_a_pass_held(prefill, make_llama):
     assert weights.estimated_bytes == weights.observed_bytes == 86_848 * 4
     assert peak.estimated_bytes == peak.observed_bytes == 300 * 768 * 4
     assert seen.to_dict()["estimates"][1]["ratio"] == 1.0
-    assert "900.00 KiB beside 900.00 KiB of live storage, ratio 1.000" in str(seen)
+    assert "activation peak 900.00 KiB 900.00 KiB 1.000 live storage" in " ".join(str(seen).split())
     assert any("schedule of the reference decoder" in text for text in seen.blind_spots)
 
 
@@ -97,8 +89,6 @@ def test_estimates_stand_beside_what_a_pass_held(prefill, make_llama):
     ],
 )
 def test_an_estimate_that_lacks_something_is_one_sentence(make_llama, given, sentence):
-    from capacity.measure import observe
-
     whole = {"model": make_llama("tiny", 2, 64, 4, 2, 16, 128, 100), "deploy": Deployment(weights="bf16")}
     asked = given if given == {"batch": 1} else whole | {"batch": 1, "tokens": 1} | given
     with pytest.raises(CapacityError, match=sentence):
@@ -106,16 +96,16 @@ def test_an_estimate_that_lacks_something_is_one_sentence(make_llama, given, sen
 
 
 class Cuda:
-    """A stand-in for ``torch.cuda``: the allocator of each device, and whose peak was asked for."""
+    """A stand-in for ``torch.cuda``: the allocator of each device, and the devices whose peak was requested."""
 
     def __init__(self, before, peak):
-        self.before, self.peak, self.asked = before, peak, []
+        self.before, self.peak, self.requested = before, peak, []
 
     def synchronize(self, device):
-        self.asked.append(device)
+        self.requested.append(device)
 
     def reset_peak_memory_stats(self, device):
-        self.asked.append(device)
+        self.requested.append(device)
 
     def memory_allocated(self, device):
         return self.before[device]
@@ -125,11 +115,9 @@ class Cuda:
 
 
 def test_the_peak_of_the_allocator_is_that_of_the_devices_of_the_module():
-    from capacity.validation.observation import CudaPeak
-
     cuda = Cuda(before={"cuda:0": 7, "cuda:1": 100, "cuda:2": 10}, peak={"cuda:0": 9, "cuda:1": 150, "cuda:2": 30})
     tensors = [SimpleNamespace(is_cuda=name != "cpu", device=name) for name in ("cpu", "cuda:1", "cuda:2", "cuda:1")]
 
     assert CudaPeak(cuda, tensors).peak_bytes == 50 + 20
-    assert set(cuda.asked) == {"cuda:1", "cuda:2"}
+    assert set(cuda.requested) == {"cuda:1", "cuda:2"}
     assert CudaPeak(cuda, tensors[:1]).peak_bytes is None

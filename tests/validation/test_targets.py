@@ -142,7 +142,7 @@ def test_a_record_without_a_size_names_it(tmp_path):
     run = decode(workload=asked(shape=few))
     with pytest.raises(SpecError, match=r"workload\.shape lacks query_heads, vocabulary"):
         list(reference.compare(run))
-    assert verdicts(run, tmp_path=tmp_path)["CUDA: every accepted run has an estimate beside it"] is False
+    assert verdicts(run, tmp_path=tmp_path)["CUDA: every accepted run is compared with an estimate"] is False
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,9 @@ def test_bands_are_judged_by_calibration_not_over_all():
     inside = next(target for target in judge([], first + second, []) if "inside the band" in target.name)
 
     assert inside.kept is False
-    assert "first 90% of 10, second 70% of 10" in inside.shown
+    assert [(item.name, item.value) for item in inside.figures] == [
+        ("runs of first", 10), ("inside", 0.9), ("runs of second", 10), ("inside", 0.7)
+    ]  # fmt: skip
     assert next(target for target in judge([], first, []) if "inside the band" in target.name).kept
 
 
@@ -203,7 +205,7 @@ def test_a_band_that_holds_everything_is_too_wide():
         assert width.kept is kept
 
 
-def test_runs_of_another_kernel_than_the_present_one_are_told():
+def test_runs_of_another_kernel_than_the_present_one_are_named():
     source = files("capacity.measure").joinpath("kernels/cpu_ref.cpp").read_bytes()
     present, former = hashlib.sha256(source).hexdigest(), hashlib.sha256(source + b" ").hexdigest()
     made = {"source": "cpu", "backend": "cpu_ref", "values": {"read_bytes_per_s": 1e10}}

@@ -7,9 +7,9 @@ from importlib.resources import files
 
 import pytest
 
+from capacity.catalog.calibrations import calibrations
 from capacity.cli import run
 from capacity.errors import CapacityError
-from capacity.estimate.world import world_calibration
 from capacity.validation import fit_world
 from capacity.validation.compare import summarise
 from capacity.validation.published_world import validate
@@ -260,5 +260,7 @@ def test_a_graph_of_pi0_on_a_4090_takes_what_was_published(shipped):
 
 
 def test_a_layer_takes_longer_the_more_is_left_to_the_host():
-    layer_s = [world_calibration(mode).layer_s for mode in fit_world.MODES]
+    of_mode = {item.scope.launch_mode: item for item in calibrations() if item.scope.model_kind == "world"}
+
+    layer_s = [of_mode[mode].layer_s for mode in fit_world.MODES]
     assert layer_s == sorted(layer_s)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from capacity.demand.memory import parameter_count
+from capacity.demand.parameters import parameter_count
 from capacity.errors import SpecError
 from capacity.importers.huggingface.model import import_model
 from capacity.specs.model import Attention, Experts, LatentAttention

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.demand.memory import parameter_count
+from capacity.demand.parameters import parameter_count
 from capacity.importers.huggingface.facts import facts_of, model_types
 from capacity.importers.huggingface.model import import_model
 

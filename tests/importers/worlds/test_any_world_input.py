@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.phases import Phase, phases
+from capacity.demand.phases import Phase
+from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError, SpecError
 from capacity.specs.deployment import Deployment
 
@@ -65,7 +66,7 @@ def test_a_changed_world_model_has_phases_or_one_sentence(data):
 
     outcome: object
     try:
-        outcome = phases(load_world_model(config, name="dreamerv3-12m"), Deployment(weights="bf16"), batch=1)
+        outcome = decision_phases(load_world_model(config, name="dreamerv3-12m"), Deployment(weights="bf16"), batch=1)
     except CapacityError as error:
         outcome = str(error)
 

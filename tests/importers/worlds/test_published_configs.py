@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.memory import parameter_count, weight_bytes_by_rank
+from capacity.demand.parameters import parameter_count
+from capacity.demand.placement import weight_bytes_by_rank
 from capacity.errors import SpecError
 from capacity.specs.deployment import Deployment
 

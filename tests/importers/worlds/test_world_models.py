@@ -1,4 +1,4 @@
-"""Outside configurations of world models: published counts, what changes what, and faults said in one sentence."""
+"""External configurations of world models: published counts, what changes what, and faults in one sentence."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from capacity import parameter_count, state_bytes
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.memory import parameter_count, sequence_state_bytes
 from capacity.errors import SpecError
 from capacity.specs.deployment import Deployment
 
@@ -81,11 +81,11 @@ def test_a_type_that_was_not_read_says_from_documentation_only():
     assert world.sources[0].confidence == "C"
 
 
-@pytest.mark.parametrize(("size", "state_bytes"), [("12m", 10_240), ("200m", 40_960)])
-def test_dreamer_presets_are_chosen_by_the_end_of_the_name(size, state_bytes):
+@pytest.mark.parametrize(("size", "expected_bytes"), [("12m", 10_240), ("200m", 40_960)])
+def test_dreamer_presets_are_chosen_by_the_end_of_the_name(size, expected_bytes):
     world = load_world_model(DREAMER, name=f"dreamerv3-{size}")
 
-    assert sequence_state_bytes(world.model, Deployment(weights="bf16"), 0) == state_bytes
+    assert state_bytes(world.model, Deployment(weights="bf16"), batch=1) == expected_bytes
     assert parameter_count(world.model) == parameter_count(load_world_model(f"dreamerv3-{size}").model)
 
 
@@ -159,7 +159,7 @@ def test_a_dreamer_preset_with_other_layers_is_refused_and_other_groups_are_read
     rssm = DREAMER["size12m"][".*\\.rssm"]
     preset = DREAMER["size12m"] | {".*\\.rssm": rssm | {"act": "silu", "norm": "rms", "imglayers": 2, "stoch": 16}}
 
-    assert sequence_state_bytes(load_world_model(preset).model, Deployment(weights="bf16"), 0) == 4 * (2048 + 16 * 16)
+    assert state_bytes(load_world_model(preset).model, Deployment(weights="bf16"), batch=1) == 4 * (2048 + 16 * 16)
     with pytest.raises(SpecError, match="obslayers is supported for type dreamerv3 only as 1, got 3"):
         load_world_model(DREAMER["size12m"] | {".*\\.rssm": rssm | {"obslayers": 3}})
 
