@@ -289,6 +289,91 @@ def test_control_meets_a_long_period_and_misses_a_short_one(capsys):
     assert short["verdict"]["late_s"] > 0.02
 
 
+def test_control_takes_the_launch_mode_from_option_or_file_and_assumes_a_graph(capsys, tmp_path):
+    question = ["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *CYCLE]
+    file = tmp_path / "deploy.toml"
+    file.write_text('[launch_mode]\ndecode = "eager"\ndefault = "tuned"\n')
+    silent = printed_json(capsys, *question)
+    tuned = printed_json(capsys, *question, "--launch-mode", "tuned")
+    mixed = printed_json(capsys, *question, "--deployment", str(file), code=1)  # a decision takes more than 2 s
+
+    assert "launch_mode = graph" in silent["assumed"]
+    assert not any("launch_mode" in text for text in tuned["assumed"] + mixed["assumed"])
+    modes = [{phase["launch_mode"] for phase in found["decision"]["phases"]} for found in (silent, tuned, mixed)]
+    assert modes == [{"graph"}, {"tuned"}, {"tuned", "eager"}]
+
+
+# openvla-7b sees 256 patches and 25 text tokens and answers with 7 tokens.
+def test_size_takes_a_world_model_whose_answer_comes_token_by_token(capsys):
+    found = printed_json(capsys, "size", "openvla-7b", PART, "--launch-mode", "graph")
+    sizing = cap.size(
+        cap.load_world_model("openvla-7b"), cap.load_hardware(PART), None, cap.Deployment(launch_mode="graph")
+    )
+
+    assert (found["prompt_tokens"], found["memory_tokens"]) == (281, 288)
+    assert found["ttft"] == sizing.to_dict()["ttft"]
+    assert found["ttft"]["low"] < found["ttft"]["value"] < found["ttft"]["high"]
+    assert printed_json(capsys, "size", "openvla-7b", PART, "--batch", "4")["batch"] == 4
+    rows = printed_json(capsys, "size", "openvla-7b", "--all-parts")["rows"]
+    assert sizing.max_batch in [row["max_batch"] for row in rows if row["part"] == PART]
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [("--context", "--context: openvla-7b has a context of its own"), ("--prompt", "openvla-7b has a prompt of 281")],
+)
+def test_size_of_a_world_model_refuses_another_prompt(capsys, option, sentence):
+    assert run(["size", "openvla-7b", PART, option, "8192"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+FRAMES = ["frames", "mineworld-300m", "nvidia-a100-sxm4-80gb", "--weights", "bf16", "--launch-mode", "tuned"]
+
+
+# arXiv:2504.08388: MineWorld keeps 4 to 7 frames a second only with 37 passes per frame instead of 336.
+def test_frames_meets_a_slow_rate_and_misses_a_fast_one(capsys, tmp_path):
+    file = tmp_path / "plan.json"
+    options = ["--window", "5552", "--sessions", "2", "--elapsed", "60 s"]
+    slow = printed_json(capsys, *FRAMES, "--frames-per-s", "0.5", *options, "--out", str(file))
+    fast = printed_json(capsys, *FRAMES, "--frames-per-s", "30", *options, code=1)
+    deploy = cap.Deployment(weights="bf16", launch_mode="tuned")
+    world, part = cap.load_world_model("mineworld-300m"), cap.load_hardware("nvidia-a100-sxm4-80gb")
+    plan = cap.frames(world, part, deploy, frames_per_s=0.5, sessions=2, elapsed_s=60.0, window_tokens=5552)
+
+    assert slow == plan.to_dict() == json.loads(file.read_text())
+    assert (slow["met"], fast["met"]) == (True, False)
+    assert (slow["sessions"], slow["cache_tokens"], slow["seconds_until_full"]) == (2, 5552, None)
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_frames_prints_the_verdict_first_and_stays_within_the_screen(columns):
+    done = shell(*FRAMES, "--frames-per-s", "5", columns=columns)
+
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("frame budget missed with 1 session: ")
+    assert max(map(len, done.stdout.splitlines())) <= int(columns)
+    for word in ("sessions in memory", "memory full after", "start of a session", "Not modelled", "Assumptions"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["frames", "mineworld-300m", PART], "Missing option '--frames-per-s'"),
+        (["frames", "openvla-oft", PART, "--frames-per-s", "5"], "openvla-oft makes no frame"),
+        ([*FRAMES, "--frames-per-s", "0"], "frames_per_s must be finite and positive, got 0.0"),
+        ([*FRAMES, "--frames-per-s", "many"], "--frames-per-s must be a number, got 'many'"),
+        ([*FRAMES, "--frames-per-s", "5", "--window", "1"], "window_tokens must hold one frame"),
+        ([*FRAMES, "--frames-per-s", "5", "--sessions", "0"], "--sessions must be a whole number from 1"),
+        ([*FRAMES, "--frames-per-s", "5", "--elapsed", "long"], "--elapsed: 'long'"),
+        ([*FRAMES, "--frames-per-s", "5", "--taken", "much"], "--taken: 'much'"),
+    ],
+)
+def test_frames_refuses_what_it_cannot_judge(capsys, arguments, sentence):
+    assert run(arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
 def test_control_help_says_each_launch_mode_in_a_line_of_its_own():
     lines = [line.split() for line in shell("control", "--help").stdout.splitlines()]
 
@@ -419,11 +504,16 @@ def test_world_models_are_listed_with_the_command_that_takes_them(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["models", "show", "pi0"], ["size", "pi0", PART], ["size", "pi0", "--all-parts"]]
+    ("arguments", "sentence"),
+    [
+        (["models", "show", "pi0"], "pi0 is a world model: use capacity control pi0 PART"),
+        (["size", "pi0", PART], "ask for a decision with control"),
+        (["size", "pi0", "--all-parts"], "ask for a decision with control"),
+    ],
 )
-def test_a_world_model_where_none_is_taken_names_the_command(capsys, arguments):
+def test_a_world_model_where_none_is_taken_names_the_command(capsys, arguments, sentence):
     assert run(arguments) == 2
-    assert "pi0 is a world model: use capacity control pi0 PART" in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 # The model cards: gpt-oss stores its experts in MXFP4 and the rest in BF16; DeepSeek-V3 its products in fp8 of 128x128.

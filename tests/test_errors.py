@@ -37,6 +37,7 @@ BAD_OPTIONS = [
     (["--percentile", "100"], "percentile"),
     (["--deployment", "missing.toml"], "no such file"),
     (["--out", "result.xyz"], "must end in .json"),
+    (["--launch-mode", "grpah"], "launch_mode: unknown launch mode 'grpah'; nearest: graph"),
     (["--bogus", "1"], "No such option"),
     (["--batch"], "requires an argument"),
 ]
@@ -217,6 +218,17 @@ def test_a_result_that_cannot_be_written_leaves_no_file(tmp_path, capsys):
         (lambda: cap.Deployment(memory_fraction=True), "memory_fraction: .*got True"),
         (lambda: cap.Workload(max_ttft_s="1"), "max_ttft_s: .*got '1'"),
         (lambda: cap.Workload(percentile=True), "percentile: .*got True"),
+        (lambda: cap.Deployment(launch_mode="grpah"), "launch_mode: unknown launch mode 'grpah'; nearest: graph"),
+        (lambda: cap.Deployment(launch_mode=3), "launch_mode: unknown launch mode '3'; known: eager, compiled, graph"),
+        (
+            lambda: cap.Deployment(launch_mode={"decode": "tunned"}),
+            "launch_mode: unknown launch mode 'tunned'; nearest: tuned",
+        ),
+        (
+            lambda: cap.Deployment(launch_mode={"decoder": "tuned"}),
+            "launch_mode: unknown phase 'decoder'; nearest: decode",
+        ),
+        (lambda: cap.load_deployment({"launch_mode": {3: "tuned"}}), "deployment: launch_mode: unknown phase '3'"),
         (lambda: cap.load_hardware({"name": "a" * 5000, "\ud800\n": 1}), "unknown field"),
     ],
 )
@@ -262,7 +274,7 @@ def wrong_kinds():
             lambda: cap.size(MODEL, part),
         ],
         "model must be a ModelSpec, got WorldModelSpec; load it with load_model": [
-            lambda: cap.weight_bytes(pi0, deploy)
+            lambda: cap.parameter_count(pi0)
         ],
         "model must be a ModelSpec, got dict; load it with load_model": [lambda: cap.tpot({}, part, deploy, **step)],
         "hardware must be a HardwareSpec, got str; load it with load_hardware": [
@@ -272,6 +284,7 @@ def wrong_kinds():
             lambda: cap.max_context(model, PART, deploy, batch=1),
             lambda: cap.ridge_point(PART, "bf16"),
             lambda: cap.control(pi0, PART, **cycle),
+            lambda: cap.frames(pi0, PART, frames_per_s=1),
         ],
         "deploy must be a Deployment, got dict; make one with Deployment(...)": [
             lambda: cap.tpot(model, part, {}, **step),
@@ -279,14 +292,19 @@ def wrong_kinds():
             lambda: cap.activation_bytes(model, {}, batch=1, tokens=1),
             lambda: cap.size(model, part, cap.Workload(), {}),
             lambda: cap.control(pi0, part, {}, **cycle),
+            lambda: cap.frames(pi0, part, {}, frames_per_s=1),
         ],
         "workload must be a Workload, got str; make one with Workload(...)": [lambda: cap.size(model, part, "x")],
         "number_format must be a str, got dict; give its name": [lambda: cap.ridge_point(part, {})],
         "world must be a WorldModelSpec, got str; load it with load_world_model": [
-            lambda: cap.control("pi0", part, **cycle)
+            lambda: cap.control("pi0", part, **cycle),
+            lambda: cap.frames("pi0", part, frames_per_s=1),
+        ],
+        "world must be a WorldModelSpec, got ModelSpec; load it with load_world_model": [
+            lambda: cap.control(model, part, **cycle),
+            lambda: cap.frames(model, part, frames_per_s=1),
         ],
         "power_mode must be a str, got int; give its name": [lambda: cap.control(pi0, part, power_mode=3, **cycle)],
-        "launch_mode must be a str, got int; give its name": [lambda: cap.control(pi0, part, launch_mode=3, **cycle)],
         "each of parts must be a HardwareSpec, got str; load it with load_hardware": [
             lambda: cap.control(pi0, part, parts=("x",), **cycle)
         ],

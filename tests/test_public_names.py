@@ -51,6 +51,69 @@ def test_every_public_name_exists_and_is_documented(name):
     assert name == "__version__" or (value.__doc__ or "").strip()
 
 
+# DESIGN.md, section 3, of what exists.
+PROMISED = [
+    "load_model",
+    "load_hardware",
+    "load_world_model",
+    "load_server",
+    "load_deployment",
+    "load_workload",
+    "hardware_ids",
+    "model_ids",
+    "world_model_ids",
+    "server_ids",
+    "parameter_count",
+    "weight_bytes",
+    "kv_cache_bytes",
+    "state_bytes",
+    "activation_bytes",
+    "max_batch",
+    "max_context",
+    "ridge_point",
+    "tpot",
+    "ttft",
+    "request_latency",
+    "size",
+    "control",
+    "frames",
+    "observe",
+    "Deployment",
+    "Workload",
+    "Draft",
+    "Estimate",
+    "Ledger",
+    "Sizing",
+    "ModelSpec",
+    "HardwareSpec",
+    "WorldModelSpec",
+    "ServerSpec",
+    "Checkpoint",
+    "CapacityError",
+    "SpecError",
+    "DoesNotFit",
+]
+
+
+def test_promised_names_are_public():
+    assert [name for name in PROMISED if name not in cap.__all__] == []
+
+
+def test_a_deployment_and_a_workload_are_loaded_from_files_and_tables(tmp_path):
+    deploy, work = tmp_path / "deploy.toml", tmp_path / "work.json"
+    deploy.write_text('weights = "bf16"\ntensor_parallel = 2\n[launch_mode]\ndecode = "graph"\n')
+    work.write_text('{"prompt_tokens": 500, "concurrency": 3}')
+
+    assert cap.load_deployment(deploy) == cap.load_deployment(
+        {"weights": "bf16", "tensor_parallel": 2, "launch_mode": {"decode": "graph"}}
+    )
+    assert cap.load_workload(str(work)) == cap.Workload(prompt_tokens=500, concurrency=3)
+    with pytest.raises(cap.SpecError, match="unknown field 'tensor_paralel'; nearest: tensor_parallel"):
+        cap.load_deployment({"tensor_paralel": 2})
+    with pytest.raises(cap.SpecError, match=r"none\.toml: no such file"):
+        cap.load_workload(tmp_path / "none.toml")
+
+
 def test_nothing_else_leaks():
     assert dir(cap) == sorted(cap.__all__)
     public = {name for name in vars(cap) if not name.startswith("_")}

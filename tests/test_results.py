@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from capacity.results import Decision, Estimate, Ledger, LedgerLine, Objective, PhaseTime
@@ -38,6 +40,16 @@ def test_the_best_time_of_a_decision_is_its_estimate_or_its_bound():
     assert bound_alone.attainable_s is None
     assert bound_alone.phase("decode") is PHASE
     assert bound_alone.phase("encode") is None
+
+
+def test_attainable_times_of_phases_are_a_column_where_there_are_any():
+    phase = replace(PHASE, attainable_s=0.41)
+    without = Decision((PHASE,), 0.4, None, None, None, "computed", attainable_s=0.42)
+    with_them = replace(without, phases=(phase,))
+
+    assert "attainable 420.000 ms" in str(without)
+    assert "410.000 ms" not in str(without)
+    assert "410.000 ms" in str(with_them)
 
 
 def test_every_result_says_what_it_assumes_and_leaves_out():

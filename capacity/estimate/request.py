@@ -95,9 +95,9 @@ def check_makes_tokens(subject: Subject) -> None:
         Naming its head and what to ask instead.
     """
     if isinstance(subject, WorldModelSpec) and subject.head.kind != "autoregressive":
+        head = "no head" if subject.head.kind == "none" else f"a {subject.head.kind} head"
         raise CapacityError(
-            f"{subject.name} has a {subject.head.kind} head: its answer does not come token by token; ask for a "
-            "decision with control"
+            f"{subject.name} has {head}: its answer does not come token by token; ask for a decision with control"
         )
 
 
@@ -167,7 +167,9 @@ def _usable(
     """The calibrations that apply, and what to know of them or why there is none."""
     if found[0] is None:
         mode = case.deploy.launch_mode_of(phases[0].name)
-        missing = f"no estimate: no calibration of launch mode {mode} covers this case" if mode else ""
+        devices = case.deploy.devices
+        uncovered = "covers this case" if devices == 1 else f"covers {devices} devices"
+        missing = f"no estimate: no calibration of launch mode {mode} {uncovered}" if mode else ""
         return ((missing,) if missing else ()), found
     if reason := reason_out_of_scope(case):
         return (f"no estimate: calibration {found[0].name} {reason}",), [None] * len(found)

@@ -70,7 +70,7 @@ def step_s(
 ) -> FloatArray:
     r"""Time of a step from the sum of its operators.
 
-    .. math:: t = \max\left(t_{host}, \frac{\sum_i t_i + L t_l + N t_k + S t_s + t_c}{1 - p}\right)
+    .. math:: t = \frac{\max\left(t_{host}, \sum_i t_i + L t_l + N t_k + S t_s + t_c\right)}{1 - p}
 
     Parameters
     ----------
@@ -100,5 +100,5 @@ def step_s(
     0.00416
     """
     fixed = np.multiply(layers, layer_s) + np.multiply(launches, launch_s) + np.multiply(sequences, sequence_s)
-    device = (np.asarray(operators_s) + fixed + comm_s) / (1.0 - np.asarray(prefill_share))
-    return np.maximum(host_floor_s, device)
+    device = np.asarray(operators_s) + fixed + comm_s
+    return np.asarray(np.maximum(host_floor_s, device) / (1.0 - np.asarray(prefill_share)))

@@ -65,7 +65,8 @@ def _cell(column: Column, tone: str, text: str, edge: str) -> str:
 def _place(column: Column) -> str:
     """Alignment of a column; only text may run over several lines."""
     side = "right" if column.kind == "number" else "left"
-    return f"text-align: {side}; padding: 0.15em 0.8em" + ("" if column.kind == "text" else "; white-space: nowrap")
+    wrapping = "normal" if column.kind == "text" else "nowrap"
+    return f"text-align: {side}; vertical-align: top; padding: 0.15em 0.8em; white-space: {wrapping}"
 
 
 def _list(listing: Listing) -> Iterator[str]:

@@ -744,7 +744,7 @@ def tell_group(group: list[Difference]) -> None:
     """One group in a few lines: where it is, and examples from its beginning, middle and largest change."""
     say("\n" + headline(group), 2)
     for place, name in enumerate(("models", "parts", "deployments", "asked"), start=1):
-        found = Counter(fields[place] for item in group if (fields := item.key.split("|"))[place])
+        found = Counter(said for item in group if (said := item.key.split("|")[place].split("[")[0]))
         if found:
             most = "; ".join(f"{key} ({count:,})" for key, count in found.most_common(6))
             say(f"{name} ({len(found)}): {most}{'; ...' if len(found) > 6 else ''}", 6)

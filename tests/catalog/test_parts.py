@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from capacity.catalog import parts as catalog
+from capacity.catalog.models import load_model
 from capacity.errors import SpecError
 from capacity.specs.provenance import named
 
@@ -338,7 +339,7 @@ def test_a_part_is_read_again_when_the_file_it_is_based_on_was_edited(tmp_path):
     assert catalog.load_hardware("ours", folders=[tmp_path]).memory.bytes_per_s == 2.5e12
 
 
-@pytest.mark.parametrize("load", [catalog.load_hardware, catalog.load_server, catalog.load_model])
+@pytest.mark.parametrize("load", [catalog.load_hardware, catalog.load_server, load_model])
 @pytest.mark.parametrize("name", [5, None, b"nvidia-l4-pcie-24gb", ["nvidia-l4-pcie-24gb"], "a\0b"])
 def test_what_is_neither_name_nor_path_nor_table_is_refused(load, name):
     with pytest.raises(SpecError, match=r"is given by name, path or table|cannot hold a null character"):

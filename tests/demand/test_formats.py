@@ -25,7 +25,7 @@ def test_an_operator_computes_in_the_wider_format(stored, activations, computed)
     assert compute_format(number_format(stored), activations) == computed
 
 
-# DESIGN, Deployment: a cache that nobody names is 16 bit, in the type that is computed in; states stay fp32, as
+# DESIGN, Deployment: a cache without a stated format is 16 bit, in the type that is computed in; states stay fp32, as
 # transformers keeps them; convolution states are activations.
 @pytest.mark.parametrize(
     ("activations", "cache"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"), ("fp8_e4m3", "bf16")]

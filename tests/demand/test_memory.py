@@ -12,7 +12,7 @@ from capacity.units import GIB
 BF16 = cap.Deployment(weights="bf16")
 
 
-# golden table: KV bytes a token at 16 bit.
+# golden table: KV bytes per token at 16 bit.
 @pytest.mark.parametrize(
     ("name", "token_bytes"),
     [

@@ -174,7 +174,7 @@ def test_a_window_ends_a_cache_and_a_source_fixes_it():
     assert attention.cache(cross, formats(), tensor_parallel=1) == LayerCache(constant_bytes=50 * 2 * 96 * 2)
 
 
-# One latent of 128 and one rotary key of 16 a token, whole on every rank; the indexer keeps a key of 40 besides.
+# One latent of 128 and one rotary key of 16 per token, whole on every rank; an indexer keeps a key of 40 as well.
 @pytest.mark.parametrize("ways", [1, 2, 16])
 def test_a_cached_token_of_latent_attention_is_whole_on_every_rank(ways):
     assert latent.cache(LATENT, formats(), tensor_parallel=ways) == LayerCache(144 * 2)
@@ -206,17 +206,17 @@ def test_a_pair_of_attention(ways):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"span": "sliding", "window": 100}, (100, 0, False)),
         ({"span": "chunked", "window": 100}, (100, 0, True)),
         ({"span": "cross", "source_tokens": 50}, (0, 50, False)),
     ],
 )
-def test_the_reach_of_attention(change, told):
+def test_the_reach_of_attention(change, expected):
     (cost,) = attention.costs(ATTENTION.replace(**change), formats(), layers=1, tensor_parallel=1)
 
-    assert (cost.window, cost.source_tokens, cost.chunked) == told
+    assert (cost.window, cost.source_tokens, cost.chunked) == expected
 
 
 # Absorbed, a head multiplies over the latent and the rotary key (128 + 16) and sums latents (128); expanded over keys

@@ -23,7 +23,7 @@ def routed(model, deploy):
 
 
 def test_latent_attention_is_absorbed_in_decode_and_expanded_in_prefill(deepseek_v3):
-    """2 H (2 r + rope) = 278,528 FLOP a pair in decode, 2 H (nope + rope + v) = 81,920 in prefill, per layer."""
+    """2 H (2 r + rope) = 278,528 FLOP per pair in decode, 2 H (nope + rope + v) = 81,920 in prefill, per layer."""
     cost = attending(deepseek_v3, BF16)
     assert cost.key_flop == 61 * 2 * 128 * (2 * 512 + 64)
     assert cost.expanded_key_flop == 61 * 2 * 128 * (128 + 64 + 128)
@@ -54,7 +54,7 @@ def test_all_devices_of_an_expert_layer_do_the_flop_of_the_replica(mixtral_8x7b)
         assert share.expert_bytes * 4 == one.expert_bytes
 
 
-# Llama-3-8B, counted off its shapes: 2 FLOP and 2 bytes a weight; norms ride with the operator behind them.
+# Llama-3-8B, counted off its shapes: 2 FLOP and 2 bytes per weight; norms ride with the operator behind them.
 def test_the_columns_of_a_table_are_the_coefficients_of_its_rows(llama_3_8b):
     table = decoder_operators(llama_3_8b, BF16)
     weights = {
@@ -79,7 +79,7 @@ def test_the_columns_of_a_table_are_the_coefficients_of_its_rows(llama_3_8b):
 
 
 def test_layers_with_another_cache_format_are_rows_of_their_own(llama_3_8b):
-    """24 layers of 16-bit and 8 of 8-bit keys and values: 2 x 8 x 128 elements a token and layer."""
+    """24 layers of 16-bit and 8 of 8-bit keys and values: 2 x 8 x 128 elements per token and layer."""
     deploy = cap.Deployment(weights="bf16", overrides=[{"layers": ":8", "part": "kv_cache", "format": "int8"}])
     rows = [cost for cost in decoder_operators(llama_3_8b, deploy).costs if cost.operator == "attention"]
 

@@ -59,9 +59,9 @@ def through(model, *numbers, deploy=BF16, **options):
     return work(stage_operators(model, deploy, "decoder").without_sources, asked(*numbers, **options))
 
 
-def rows(done):
+def rows(counted):
     """Every operator of a work in the order of its table, as tuples of name, format, bytes, weights and FLOP."""
-    for block in done.blocks:
+    for block in counted.blocks:
         names = zip(block.operators, block.compute_formats, strict=True)
         for row, (name, computes) in enumerate(names):
             yield name, computes, block.moved_bytes[row], block.weight_bytes[row], block.flop[row]
@@ -87,7 +87,7 @@ def test_one_query_over_cached_keys_is_a_decode_step(llama_3_8b):
 def test_a_pass_that_is_not_causal_meets_every_pair(llama_2_7b):
     both, half = (through(llama_2_7b, 1, 100, 0, head_tokens=0, causal=causal).flop for causal in (False, True))
 
-    # 4 L h d FLOP a pair; 100 x 100 pairs against 100 x 101 / 2.
+    # 4 L h d FLOP per pair; 100 x 100 pairs against 100 x 101 / 2.
     assert both - half == 4 * 32 * 4096 * (100 * 100 - 100 * 101 / 2)
 
 
@@ -173,15 +173,15 @@ def test_a_pass_of_arrays_equals_a_loop_over_their_elements(one_layer, name, opt
 
 
 def test_the_totals_of_a_work_are_the_sums_of_its_rows(deepseek_v3):
-    done = through(deepseek_v3, np.array([1, 8]), 1, 100)
-    found = list(rows(done))
+    total = through(deepseek_v3, np.array([1, 8]), 1, 100)
+    found = list(rows(total))
 
-    assert done.flop == pytest.approx(sum(row[4] for row in found), rel=1e-14)
-    assert done.moved_bytes == pytest.approx(sum(row[2] for row in found), rel=1e-14)
-    assert done.weight_bytes == pytest.approx(sum(np.broadcast_to(row[3], 2) for row in found), rel=1e-14)
-    assert done.launches == sum(cost.launches for cost in stage_operators(deepseek_v3, BF16, "decoder").costs)
+    assert total.flop == pytest.approx(sum(row[4] for row in found), rel=1e-14)
+    assert total.moved_bytes == pytest.approx(sum(row[2] for row in found), rel=1e-14)
+    assert total.weight_bytes == pytest.approx(sum(np.broadcast_to(row[3], 2) for row in found), rel=1e-14)
+    assert total.launches == sum(cost.launches for cost in stage_operators(deepseek_v3, BF16, "decoder").costs)
     for name in {row[0] for row in found}:
-        moved, flop = done.of_operator(name)
+        moved, flop = total.of_operator(name)
         assert moved == pytest.approx(sum(row[2] for row in found if row[0] == name), rel=1e-14)
         assert flop == pytest.approx(sum(row[4] for row in found if row[0] == name), rel=1e-14)
 

@@ -62,7 +62,8 @@ def test_prefill_flop_of_one_token_equals_decode_flop_at_context_one(mixtral_8x7
     assert prompt.moved_bytes == step.moved_bytes
 
 
-# 32 layers of three matrices of 4096 x 14336, of which each of 4096 tokens meets one expert: 2 FLOP a weight and token.
+# 32 layers of three matrices of 4096 x 14336, of which each of 4096 tokens meets one expert: 2 FLOP per weight and
+# token.
 @pytest.mark.parametrize("experts", [1, 2])
 @pytest.mark.parametrize(
     ("options", "devices"), [({}, 1), ({"data_parallel": 2}, 2), ({"data_parallel": 2, "tensor_parallel": 2}, 4)]

@@ -19,7 +19,7 @@ def by_name(world, deploy, batch=1, **options):
 
 
 def exchanged(phase):
-    """Collectives of a phase as (kind, how often, devices, bytes a token, only of the last token)."""
+    """Collectives of a phase as (kind, how often, devices, bytes per token, only of the last token)."""
     return [(c.kind, c.count, c.devices, c.token_bytes, c.last_token_only) for c in phase.collectives]
 
 
@@ -41,7 +41,7 @@ def gr00t():
     return load_world_model("gr00t-n1.7-3b")
 
 
-# Encoders are held whole on every rank, so a device does all of the images of its sequences, and exchanges nothing.
+# Encoders are held whole on every rank, so each device encodes all images of its sequences, and exchanges nothing.
 @pytest.mark.parametrize(("name", "ways"), [("openvla-7b", 2), ("pi0", 2), ("gr00t-n1.7-3b", 2), ("smolvla", 5)])
 def test_an_encoder_is_whole_on_every_rank(name, ways):
     world, deploy = load_world_model(name), BF16.replace(tensor_parallel=ways)
@@ -70,7 +70,7 @@ def test_the_matrices_of_the_core_are_halved(openvla):
     assert two.launches == one.launches
 
 
-# A rank holds half the KV heads: 524,288 / 2 bytes a token.
+# A rank holds half the KV heads: 524,288 / 2 bytes per token.
 def test_a_decode_pass_of_the_core_reads_half_the_cache(openvla):
     short, long = (world_decode_phase(openvla, TWO, batch=3, context_tokens=tokens) for tokens in (101, 201))
 
@@ -168,7 +168,7 @@ def test_a_degree_that_does_not_divide_the_heads_names_the_stage(name, ways, sen
 
 
 def test_a_degree_that_divides_the_core_but_not_its_head_is_refused(gr00t, pi0):
-    """A core with 8 heads and an expert with 6 beside it: 4 divides the first, not the second."""
+    """A core with 8 heads and an expert with 6: 4 divides the first, not the second."""
     stages = []
     for stage in pi0.model.stages:
         group = stage.layers[0]

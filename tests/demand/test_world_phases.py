@@ -56,7 +56,7 @@ def test_a_recurrent_step_reads_weights_once_and_state_of_each_session():
 
 
 # 16 of the 32 layers of GR00T's action head (1,536 wide) look at the core's output (2,048 wide, 64 image and 40 text
-# tokens): two matrices each in bf16, read once a decision, two FLOP a weight and token.
+# tokens): two matrices each in bf16, read once a decision, two FLOP per weight and token.
 def test_keys_and_values_of_the_core_output_are_made_once_a_decision():
     world = load_world_model("gr00t-n1.7-3b")
     one, eight = (by_name(world, batch=batch)["project"] for batch in (1, 8))
@@ -156,7 +156,7 @@ def test_an_offloaded_part_that_is_not_there_is_refused():
 
 
 # openvla-7b: one token from the pass over 281 prompt tokens, then six passes that find 281 to 286 tokens in a cache of
-# 524,288 bytes a token. In a session each of the seven takes a pass.
+# 524,288 bytes per token. In a session each of the seven takes a pass.
 def test_decode_passes_read_the_cache_that_they_find():
     world = load_world_model("openvla-7b")
     first = by_name(world)["decode"]
@@ -168,7 +168,7 @@ def test_decode_passes_read_the_cache_that_they_find():
     assert first_weights == later_weights
 
 
-# A session's policy denoises over all that it remembers: 18,432 bytes a token and step.
+# A session's policy denoises over all that it remembers: 18,432 bytes per token and step.
 def test_denoising_reads_the_cache_of_the_session():
     world = load_world_model("pi0")
     short, long = (
@@ -193,7 +193,7 @@ def test_a_verification_is_a_pass_over_the_drafted_tokens_and_one_more():
     assert checked.flop == 4 * step.flop + 2 * more_pairs * 4 * 32 * 4096
 
 
-# Decode passes of a session: the cache of context - 1 tokens, 524,288 bytes a token (2 x 32 layers x 4,096 x 2 bytes).
+# Decode passes of a session: the cache of context - 1 tokens, 2 x 32 layers x 4,096 x 2 = 524,288 bytes per token.
 def test_a_decode_pass_reads_the_cache_before_its_own_token():
     world = load_world_model("openvla-7b")
     one, more = (world_decode_phase(world, BF16, batch=3, context_tokens=tokens) for tokens in (1, 101))

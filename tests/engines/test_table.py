@@ -73,13 +73,13 @@ def test_every_engine_names_policies_that_exist():
     assert set(files) == set(engine_ids())
     assert "reference" in files
     for name, entry in files.items():
-        told = tomllib.loads(entry.read_text(encoding="utf-8"))
+        table = tomllib.loads(entry.read_text(encoding="utf-8"))
         known = {"budget": BUDGETS, "cache": CACHES, "activations": PEAKS}
-        assert set(told["policies"]) == set(known)
-        for kind, policy in told["policies"].items():
+        assert set(table["policies"]) == set(known)
+        for kind, policy in table["policies"].items():
             assert policy in known[kind], (name, kind)
-        assert load_engine(name).name == told["name"] == name
-        assert told["sources"]
+        assert load_engine(name).name == table["name"] == name
+        assert table["sources"]
 
 
 @pytest.mark.parametrize("given", ["referense", "Reference", "reference "])
@@ -265,7 +265,7 @@ def test_the_caches_of_a_session_are_one_growing_buffer(robot):
     assert by_name(table)["KV cache"] == [{"cache_token_bytes": 524_288}]
 
 
-def test_parts_beside_a_world_model_lie_in_memory_unless_they_are_offloaded(robot):
+def test_resident_parts_of_a_world_model_lie_in_memory_unless_they_are_offloaded(robot):
     parts = ({"name": "text encoder", "held_bytes": 7_000}, {"name": "guardrail", "held_bytes": 900, "offloaded": True})
     world = robot.replace(residents=parts)
     plain, rows = by_name(memory_table(robot, BF16)), by_name(memory_table(world, BF16))

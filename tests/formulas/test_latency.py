@@ -125,6 +125,12 @@ def test_a_host_slower_than_the_device_sets_the_step():
     assert float(step(0.003, layers=10, layer_s=1e-4, host_floor_s=0.007)) == 0.007
 
 
+# Of 10 slots of 1 ms, 2 go to prefill: a step that the host issues in 4 ms or the device runs in 3 ms takes 4 of the 8
+# slots left, so two steps per 10 ms.
+def test_a_host_bound_step_also_waits_while_prefill_has_the_device():
+    assert float(step(0.003, host_floor_s=0.004, prefill_share=0.2)) == pytest.approx(0.010 / 2)
+
+
 def test_a_host_that_is_fast_enough_costs_nothing():
     assert float(step(0.004, host_floor_s=0.0039)) == 0.004
 

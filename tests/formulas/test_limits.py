@@ -110,6 +110,21 @@ def test_limits_broadcast_and_equal_their_scalars():
     assert many[1, 1] == one
 
 
+# 10 sequences of 333 + 2 bytes and 3 bytes for each of 8 tokens take 3590 bytes, 27 take 9693; a chunk is never full.
+def test_limits_of_arrays_are_whole_numbers():
+    found = limits.max_rank_batch(
+        free_bytes=np.array([3589, 3590, 3948, 9693]),
+        sequence_bytes=333,
+        token_activation_bytes=3,
+        sequence_activation_bytes=2,
+        tokens=8,
+        chunk_tokens=2**20,
+    )
+
+    assert found.dtype == np.int64
+    assert found.tolist() == [9, 10, 10, 27]
+
+
 # A chunk of 2^31 tokens of 2^33 bytes each is in no memory; prompts of 4 tokens are, one for each 4 x 2^33 bytes.
 def test_a_chunk_beyond_64_bits_leaves_whole_prompts():
     costs = {"free_bytes": 10 * 2**33, "token_activation_bytes": 2**33, "chunk_tokens": 2**31}

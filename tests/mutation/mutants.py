@@ -249,7 +249,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(asked.jobs) as pool:
         copies = Copies(asked.root, Path(folder), asked.jobs)
         chosen = _chosen(asked, copies.clean)
-        print(f"{len(chosen)} mutants, seed {asked.seed}", flush=True)
+        print(f"mutants: {len(chosen)}, seed {asked.seed}", flush=True)
 
         def verdict(mutant: Mutant) -> str:
             if (mutant.file, mutant.before, mutant.after) in known:

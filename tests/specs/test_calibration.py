@@ -19,10 +19,24 @@ from capacity.specs.calibration import Scope
 )
 def test_a_measured_range_has_two_whole_ends(ends, sentence):
     with pytest.raises(SpecError, match=sentence):
-        Scope.parse({"engine": "reference", **ends}, "reference.toml")
+        Scope.parse({"model_kind": "language", "engine": "reference", **ends}, "reference.toml")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("model_kind", "speech", "model_kind: Input should be 'language' or 'world'"),
+        ("phase", "encode", "phase: Input should be 'decode' or 'prefill'"),
+        ("launch_mode", "warp", "launch_mode: Input should be 'eager', 'compiled', 'graph' or 'tuned'"),
+        ("launch_modes", "graph", "unknown field 'launch_modes'; nearest: launch_mode"),
+    ],
+)
+def test_a_scope_of_an_unknown_kind_is_one_sentence(field, value, sentence):
+    with pytest.raises(SpecError, match=sentence):
+        Scope.parse({"model_kind": "world", field: value}, "world.toml")
 
 
 def test_a_scope_without_a_range_has_neither_end():
-    scope = Scope.parse({"engine": "world", "launch_mode": "graph"}, "world.toml")
+    scope = Scope.parse({"model_kind": "world", "launch_mode": "graph"}, "world.toml")
 
     assert (scope.largest_batch, scope.largest_context_tokens) == (None, None)

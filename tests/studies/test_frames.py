@@ -77,6 +77,50 @@ def test_a_window_that_does_not_fit_says_when_memory_is_full():
     assert full.sessions_in_memory >= 20 > over.sessions_in_memory
 
 
+# A young session has fewer tokens than a prefill chunk, so its activations grow with it until the chunk is full.
+@pytest.mark.parametrize("chunk", [8192, 100_000])
+def test_one_session_fills_the_memory_when_it_is_said_to(chunk):
+    world, part, deploy = (
+        load_world_model("mineworld-300m"),
+        load_hardware(A100),
+        BF16.replace(prefill_chunk_tokens=chunk),
+    )
+    end_s = frames(world, part, deploy, frames_per_s=5.0, bound_only=True).seconds_until_full
+    before, after = (
+        frames(world, part, deploy, frames_per_s=5.0, elapsed_s=end_s + some_s, bound_only=True) for some_s in (-1, 1)
+    )
+
+    assert (before.sessions_in_memory, after.sessions_in_memory) == (1, 0)
+
+
+def test_a_memory_that_others_fill_is_full_from_the_start():
+    found = plan(taken_bytes=70 * 2**30, window_tokens=None)
+
+    assert found.sessions_in_memory == 0
+    assert found.seconds_until_full == 0.0
+
+
+def test_frames_of_two_devices_have_no_estimate_and_say_so():
+    deploy = BF16.replace(tensor_parallel=2, launch_mode="graph")
+    found = frames(load_world_model("mineworld-300m"), load_hardware(A100), deploy, frames_per_s=5.0)
+
+    assert found.decision.value_s is None
+    assert found.frame_s == found.frame_bound_s
+    assert "no estimate: no calibration covers 2 devices; the bound alone is judged" in found.notes
+    assert found.decision.attainable_s > found.decision.bound_s
+    assert not any("no estimate" in note for note in plan().notes)
+
+
+def test_frames_without_a_launch_mode_take_a_graph_and_say_so():
+    world, part = load_world_model("mineworld-300m"), load_hardware(A100)
+    silent, given = (
+        frames(world, part, deploy, frames_per_s=5.0) for deploy in (BF16, BF16.replace(launch_mode="graph"))
+    )
+
+    assert (silent.assumed, given.assumed) == (("launch_mode = graph",), ())
+    assert silent.frame_s == given.frame_s > plan(elapsed_s=0.0, window_tokens=None).frame_s
+
+
 def test_sessions_in_memory_are_the_last_whose_caches_and_activations_fit():
     found = plan(elapsed_s=600.0, window_tokens=None)
     part, world = load_hardware(A100), load_world_model("mineworld-300m")

@@ -40,8 +40,8 @@ def links_s(model, part, batch, prompt_tokens):
     return comm_s(prepare(model, part, DEPLOY), phase)
 
 
-# Two sums a layer and one for the table, each of 4096 values of 2 bytes a token; the head meets only the last token of
-# a prompt (vLLM prunes the hidden states before its head), so a longer prompt gathers no more logits.
+# Two sums per layer and one for the table, each of 4096 values of 2 bytes per token; the head meets only the last token
+# of a prompt (vLLM prunes the hidden states before its head), so a longer prompt gathers no more logits.
 def test_a_longer_prompt_adds_sums_and_no_logits(linked, llama_3_8b):
     short, long = (links_s(llama_3_8b, linked, 1, tokens) for tokens in (4096, 8192))
 

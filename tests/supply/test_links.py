@@ -10,7 +10,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.supply.links import link_between, message_s
 
 LINKS = {"kind": "NVLink4", "bytes_per_s_per_direction": 450e9, "domain_devices": 8}
-HOST = {"generation": "5", "bytes_per_s_per_direction": 64e9}
+HOST = {"kind": "PCIe 5.0 x16", "bytes_per_s_per_direction": 64e9}
 NVLINK_S = (7.5e-6, 1.05e-6)  # data/collectives.toml: fixed, and for each device beyond the first
 PCIE_S = (20e-6, 5e-6)
 

@@ -26,6 +26,16 @@ def test_a_good_row_of_a_user_is_compared(tmp_path):
     assert pair.measured == pytest.approx(1 / 104.9)
 
 
+# Rates of gpt-fast's README, which launches a compiled graph: measured ceilings were not reached, links included.
+def test_an_attainable_time_lies_between_the_bound_and_what_was_published():
+    found = published_speed.validate()
+
+    assert found.left_out == ()
+    assert len(found.pairs) == published_speed.published_rows() >= 13
+    for pair in found.pairs:
+        assert pair.bound < pair.predicted < pair.measured, pair.name
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [(4, "1.5"), (4, "9" * 5000), (5, "0"), (6, "-1"), (7, "x"), (8, "nan"), (8, "1e999"), (8, "1e-320"), (1, "gpt-9")],

@@ -248,7 +248,7 @@ def test_a_runtime_that_leaves_the_backbone_eager_is_read_so():
 
     for name in ("gr-n17-Orin-TensorRT", "gr-n17-Thor-torch.compile"):
         eager = rows[name.rsplit("-", 1)[0] + "-PyTorch"]
-        assert rows[name].modes["encode"] == rows[name].modes["prefill"] == "eager"
+        assert rows[name].mode_of("encode") == rows[name].mode_of("prefill") == "eager"
         assert rows[name].split()[0][1] == pytest.approx(eager.split()[0][1], rel=0.05)  # the condition, in data
 
 

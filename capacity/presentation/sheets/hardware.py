@@ -32,6 +32,8 @@ def parts_sheet(parts: Sequence[HardwareSpec], computes: str) -> Sheet:
     doubt = "; ? marks what is unverified" if any(cell.evidence == "assumed" for row in rows for cell in row) else ""
     caption = f"Memory as the driver reports it, dense peaks, ridge point in FLOP/B{doubt}."
     section = Section("", columns, rows, caption=caption, evidence=None)
+    if not parts:
+        return Sheet("Parts", (Line("no part matches", "doubtful"),), ())
     return Sheet("Parts", (Line(counted(len(parts), "part")),), (section,))
 
 

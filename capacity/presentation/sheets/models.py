@@ -17,12 +17,12 @@ Row = tuple[Cell, ...]
 def models_sheet(models: Sequence[Mapping[str, Any]], worlds: Sequence[Mapping[str, Any]]) -> Sheet:
     """Models and world models, one per row, from the ids and summaries that the command makes."""
     sections = []
-    if models or not worlds:
+    if models:
         sections.append(_models(models))
     if worlds:
         sections.append(_worlds(worlds))
     counts = [counted(len(rows), word) for rows, word in ((models, "model"), (worlds, "world model")) if rows]
-    return Sheet("Models", (Line(", ".join(counts) or "no model"),), tuple(sections))
+    return Sheet("Models", (Line(", ".join(counts) or "no model matches"),), tuple(sections))
 
 
 def _models(rows: Sequence[Mapping[str, Any]]) -> Section:
