@@ -295,7 +295,7 @@ def test_control_takes_the_launch_mode_from_option_or_file_and_assumes_a_graph(c
     file.write_text('[launch_mode]\ndecode = "eager"\ndefault = "tuned"\n')
     silent = printed_json(capsys, *question)
     tuned = printed_json(capsys, *question, "--launch-mode", "tuned")
-    mixed = printed_json(capsys, *question, "--deployment", str(file), code=1)  # a decision takes more than 2 s
+    mixed = printed_json(capsys, *question, "--deployment", str(file))
 
     assert "launch_mode = graph" in silent["assumed"]
     assert not any("launch_mode" in text for text in tuned["assumed"] + mixed["assumed"])

@@ -273,9 +273,7 @@ def wrong_kinds():
             lambda: cap.parameter_count(MODEL),
             lambda: cap.size(MODEL, part),
         ],
-        "model must be a ModelSpec, got WorldModelSpec; load it with load_model": [
-            lambda: cap.parameter_count(pi0)
-        ],
+        "model must be a ModelSpec, got WorldModelSpec; load it with load_model": [lambda: cap.parameter_count(pi0)],
         "model must be a ModelSpec, got dict; load it with load_model": [lambda: cap.tpot({}, part, deploy, **step)],
         "hardware must be a HardwareSpec, got str; load it with load_hardware": [
             lambda: cap.tpot(model, PART, deploy, **step),

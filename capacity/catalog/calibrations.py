@@ -12,7 +12,7 @@ FOLDER = "data/calibrations"
 
 @cache
 def calibrations() -> tuple[Calibration, ...]:
-    """Every calibration under ``data/calibrations``, by file name; a ``typical_share`` of a file holds for all of it."""
+    """Every calibration under ``data/calibrations`` by file name; a ``typical_share`` of a file holds for all of it."""
     return tuple(
         Calibration.parse({**_shared(table), **row}, where=f"{name}.toml")
         for name in package_data.names(FOLDER, ".toml")

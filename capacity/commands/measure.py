@@ -19,17 +19,17 @@ def measure(
     ],
     device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where to run.")] = "cpu",
     quick: Annotated[
-        bool, typer.Option("--quick", help="One small shape and few cases: a look, not a record.")
+        bool, typer.Option("--quick", help="One small shape and few cases, to see whether everything works.")
     ] = False,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="FILE", help="File of the records.", show_default="DEVICE-KIND.jsonl"),
     ] = None,
 ) -> None:
-    """Measure, and write one record a line; `capacity validate --runs FILE` sets the estimates beside them."""
+    """Measure, and write one record per line; `capacity validate --runs FILE` compares the estimates with them."""
     from capacity.measure.campaigns import campaign
 
-    done = campaign.run(kind, device, quick=quick, out=file_option("out", out))
-    print(f"wrote {done.path}" if done.runs else "nothing was written")
-    if done.failed:
+    found = campaign.run(kind, device, quick=quick, out=file_option("out", out))
+    print(f"wrote {found.path}" if found.runs else "nothing was written")
+    if found.failed:
         raise typer.Exit(1)

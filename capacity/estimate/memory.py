@@ -1,4 +1,4 @@
-"""The memory table evaluated (ledger, bytes held) or solved (largest batch, longest context, overflow)."""
+"""The memory table evaluated (bytes held, fits) or solved (largest batch, longest context, overflow)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, BoolArray, IntArray
 from capacity.demand.passes import local_sequences
-from capacity.engines.table import MAX_BYTES, MemoryRow, MemoryTable, RankMemory
+from capacity.engines.table import MAX_BYTES, MemoryTable, RankMemory
 from capacity.errors import CapacityError
 from capacity.formulas import limits
 from capacity.inputs import LARGEST_COUNT
-from capacity.results import Ledger, LedgerLine
 from capacity.specs.deployment import Deployment
 
 
@@ -215,73 +214,6 @@ def fits(
         needed = total_bytes(table, rank, sequences=local, context_tokens=context_tokens)
         holds = np.logical_and(holds, needed <= budget_bytes)
     return np.asarray(holds)
-
-
-def ledgers(
-    table: MemoryTable, budget_bytes: int, capacity_bytes: int, deploy: Deployment, *, batch: int, context_tokens: int
-) -> tuple[Ledger, ...]:
-    """The memory of one device of each distinct kind, heaviest first.
-
-    Parameters
-    ----------
-    table : MemoryTable
-        Uses of the memory.
-    budget_bytes, capacity_bytes : int
-        What the engine may plan with, and what programs can have. [B]
-    deploy : Deployment
-        Parallelism.
-    batch, context_tokens : int
-        Sequences of the replica, and tokens of each. [sequence], [token]
-    """
-    refuse_overflow(table, batch=batch, context_tokens=context_tokens)
-    local = int(local_sequences(batch, deploy))
-    found = []
-    for number in range(table.ranks):
-        held = lines(table, number, sequences=local, context_tokens=context_tokens)
-        found.append(
-            Ledger(
-                rank=number,
-                devices=deploy.tensor_parallel * deploy.data_parallel,
-                lines=held,
-                total_bytes=sum([line.held_bytes for line in held]),
-                usable_bytes=budget_bytes,
-                capacity_bytes=capacity_bytes,
-            )
-        )
-    return tuple(sorted(found, key=lambda ledger: ledger.margin_bytes))
-
-
-def lines(table: MemoryTable, number: int, *, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
-    """The rows of one pipeline rank as lines: blocks apart from what tokens fill of them, peaks as their largest.
-
-    Parameters
-    ----------
-    table : MemoryTable
-        Uses of the memory.
-    number : int
-        The pipeline rank. [1]
-    sequences : int
-        Sequences of this device. [sequence]
-    context_tokens : int
-        Tokens of each. [token]
-    """
-    rank, rows = table.by_rank[number], table.of_rank(number)
-    found = [
-        LedgerLine(row.name, row.fixed_bytes, row.evidence) for row in rows if row.fixed_bytes and not row.alternative
-    ]
-    content = int(sequence_cache_bytes(rank, context_tokens))
-    blocks = int(sequence_cache_bytes(rank, context_tokens, block_tokens=table.block_tokens))
-    found.append(LedgerLine("KV cache", sequences * content, "computed"))
-    if blocks > content:
-        found.append(LedgerLine("KV cache, internal fragmentation", sequences * (blocks - content), "computed"))
-    if rank.sequence_bytes:
-        found.append(LedgerLine("state", sequences * rank.sequence_bytes, "computed"))
-    peak = int(activation_bytes(table, rank, sequences=sequences, context_tokens=context_tokens))
-    return (*found, LedgerLine("activations", peak, _peak_evidence(rows)))
-
-
-def _peak_evidence(rows: tuple[MemoryRow, ...]) -> str:
-    return next((row.evidence for row in rows if row.alternative), "computed")
 
 
 def max_batch(table: MemoryTable, budget_bytes: int, deploy: Deployment, *, context_tokens: ArrayLike) -> IntArray:

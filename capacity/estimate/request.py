@@ -9,7 +9,8 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray, plain
 from capacity.demand.phases import Phase, decode_phase, prefill_phase
-from capacity.demand.world_phases import encode_phase, world_decode_phase, world_prefill_phase
+from capacity.demand.world_passes import world_decode_phase, world_prefill_phase
+from capacity.demand.world_phases import encode_phase
 from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.calibrated import describe, reason_out_of_scope, within_calibrated_range

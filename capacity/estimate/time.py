@@ -94,27 +94,33 @@ def calibrations_of(case: Case, phases: Sequence[Phase]) -> list[Calibration | N
     return [None] * len(found) if None in found else found
 
 
-def attainable_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray | None, tuple[str, ...]]:
+def attainable_by_phase(case: Case, phases: Sequence[Phase]) -> tuple[list[FloatArray], tuple[str, ...]]:
     """The same arithmetic on measured ceilings, with launches and links, and notes. Shape: of the batch. [s]
 
-    The time is None where a ceiling or a link is unknown.
+    There is no time where a ceiling or a link is unknown.
     """
     ceilings = case.measured_ceilings(formats_of(phases))
     if ceilings is None:
-        return None, ()
+        return [], ()
     notes = dict.fromkeys(ceilings.notes)
-    total: FloatArray = np.asarray(0.0)
+    found: list[FloatArray] = []
     for phase in phases:
         links = comm_s(case, phase)
         if isinstance(links, CapacityError):
-            return None, (str(links),)
+            return [], (str(links),)
         times = operator_times(phase.work, [block.moved_bytes for block in phase.work.blocks], ceilings)
         one = ceiling_s(times, ceilings, launches=phase.work.launches, comm_s=links)
-        total = total + phase.passes * one
+        found.append(np.asarray(phase.passes * one))
     exchanged = [phase for phase in phases if phase.collectives]
     if exchanged and not isinstance(case.link, CapacityError):
         notes[f"links: fixed times {case.link.evidence} ({case.link.kind})"] = None
-    return total, tuple(notes)
+    return found, tuple(notes)
+
+
+def attainable_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray | None, tuple[str, ...]]:
+    """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]"""
+    found, notes = attainable_by_phase(case, phases)
+    return (np.asarray(sum(found)) if found else None), notes
 
 
 def comm_s(case: Case, phase: Phase) -> FloatArray | CapacityError:

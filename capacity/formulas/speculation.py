@@ -10,8 +10,6 @@ import numpy as np
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
 
-MAX_DRAFT_TOKENS = 1024
-MAX_OUTPUT_TOKENS = 100_000
 _HALVINGS = 60  # a bisection of [0, 1] down to the last bit of a double
 
 
@@ -47,13 +45,37 @@ def expected_tokens(acceptance: ArrayLike, draft_tokens: ArrayLike) -> FloatArra
     .. [1] Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding",
        arXiv:2211.17192, eq. 1.
     """
-    a, g = _checked(acceptance, draft_tokens)
+    a, g = checked_draft(acceptance, draft_tokens)
     certain = a >= 1.0
     below = np.where(certain, 0.5, a)
     return np.where(certain, g + 1.0, (1.0 - below ** (g + 1.0)) / (1.0 - below))
 
 
-def _checked(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def checked_draft(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Acceptance and drafted tokens as arrays.
+
+    Parameters
+    ----------
+    acceptance : array_like
+        Probability that one drafted token is accepted. [1]
+    draft_tokens : array_like
+        Tokens drafted per step. [token]
+
+    Returns
+    -------
+    tuple of ndarray
+        Both as floats. [1], [token]
+
+    Raises
+    ------
+    CapacityError
+        If the acceptance is no probability, or less than one whole token is drafted.
+
+    Examples
+    --------
+    >>> checked_draft(0.8, 5)
+    (array(0.8), array(5.))
+    """
     a, g = np.asarray(acceptance, dtype=float), np.asarray(draft_tokens, dtype=float)
     if not np.all((a >= 0) & (a <= 1)):
         raise CapacityError(f"acceptance is a probability between 0 and 1, got {acceptance!r}")
@@ -62,7 +84,33 @@ def _checked(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[FloatArray
     return a, g
 
 
-def _check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
+def check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
+    """A cost in plain steps as an array.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls it.
+    value : array_like
+        The cost, in plain decode steps. [1]
+    least : float
+        The lowest that is allowed. [1]
+
+    Returns
+    -------
+    ndarray
+        In the shape of ``value``. [1]
+
+    Raises
+    ------
+    CapacityError
+        If it is not finite or below ``least``.
+
+    Examples
+    --------
+    >>> check_cost("draft_cost", 0.05, 0.0)
+    array(0.05)
+    """
     cost = np.asarray(value, dtype=float)
     if not np.all(np.isfinite(cost) & (cost >= least)):
         raise CapacityError(f"{name} is a share of a plain step and at least {least:g}, got {value!r}")
@@ -98,7 +146,7 @@ def verify_cost(batch: ArrayLike, draft_tokens: ArrayLike, *, ridge_batch: Array
     >>> verify_cost([1, 104, 1000], 5, ridge_batch=156)
     array([1., 4., 6.])
     """
-    _, g = _checked(0.0, draft_tokens)
+    _, g = checked_draft(0.0, draft_tokens)
     b, ridge = np.asarray(batch, dtype=float), np.asarray(ridge_batch, dtype=float)
     if not (np.all(b > 0) and np.all(ridge > 0)):
         raise CapacityError(f"batch and ridge_batch must be positive, got {batch!r} and {ridge_batch!r}")
@@ -181,8 +229,8 @@ def speedup(
     ----------
     .. [1] arXiv:2211.17192, theorem 3.8, with the cost of verification kept.
     """
-    cost = _check_cost("draft_cost", draft_cost, 0.0) * np.asarray(draft_tokens, dtype=float)
-    return expected_tokens(acceptance, draft_tokens) / (cost + _check_cost("verify_cost", verify_cost, 1.0))
+    cost = check_cost("draft_cost", draft_cost, 0.0) * np.asarray(draft_tokens, dtype=float)
+    return expected_tokens(acceptance, draft_tokens) / (cost + check_cost("verify_cost", verify_cost, 1.0))
 
 
 def acceptance_needed(
@@ -226,92 +274,3 @@ def acceptance_needed(
         enough = speedup(middle, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost) >= wanted
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return np.where(wanted <= least, 0.0, np.where(wanted > most, np.nan, high))
-
-
-def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int) -> FloatArray:
-    r"""Mean verifications for exactly ``output_tokens``; the last step is cut short.
-
-    .. math:: m(n) = 1 + \sum_{k=1}^{g+1} P(k) m(n - k), \quad m(n \le 0) = 0
-
-    with P(k) = a^{k-1}(1 - a) for k <= g and P(g + 1) = a^g.
-
-    Parameters
-    ----------
-    output_tokens : int
-        Tokens to make, n. [token]
-    acceptance : array_like
-        Probability that one drafted token is accepted, a. [1]
-    draft_tokens : int
-        Tokens drafted per step, g. [token]
-
-    Returns
-    -------
-    ndarray
-        In the shape of ``acceptance``. [step]
-
-    Raises
-    ------
-    CapacityError
-        If ``output_tokens`` is not between 1 and 100,000.
-
-    Examples
-    --------
-    >>> expected_steps(7, [0.0, 1.0], 5)
-    array([7., 2.])
-    """
-    a, g = _checked(acceptance, draft_tokens)
-    if not isinstance(output_tokens, int) or not 1 <= output_tokens <= MAX_OUTPUT_TOKENS:
-        allowed = f"a whole number between 1 and {MAX_OUTPUT_TOKENS:,}"
-        raise CapacityError(f"output_tokens must be {allowed}, got {output_tokens!r}")
-    if not isinstance(draft_tokens, int) or not 1 <= draft_tokens <= MAX_DRAFT_TOKENS:
-        allowed = f"a whole number between 1 and {MAX_DRAFT_TOKENS:,}"
-        raise CapacityError(f"draft_tokens must be {allowed}, got {draft_tokens!r}")
-    drafted = int(g)
-    chance = [a ** (k - 1) * (1.0 - a) for k in range(1, drafted + 1)] + [a**drafted]
-    none: FloatArray = np.zeros(a.shape)
-    left = [none] * (drafted + 1)  # steps for n-1, n-2 ... tokens
-    for _ in range(int(output_tokens)):
-        now = 1.0 + sum((p * steps for p, steps in zip(chance, left, strict=True)), start=none)
-        left = [now, *left[:-1]]
-    return left[0]
-
-
-def answer_speedup(
-    output_tokens: int,
-    acceptance: ArrayLike,
-    draft_tokens: int,
-    *,
-    draft_cost: ArrayLike,
-    verify_cost: ArrayLike,
-) -> FloatArray:
-    """Speed-up over an answer of exactly ``output_tokens``, its last step cut short.
-
-    Parameters
-    ----------
-    output_tokens : int
-        Tokens to make. [token]
-    acceptance : array_like
-        Probability that one drafted token is accepted. [1]
-    draft_tokens : int
-        Tokens drafted per step. [token]
-    draft_cost, verify_cost : array_like
-        As in `speedup`, in plain steps. [1]
-
-    Returns
-    -------
-    ndarray
-        In the broadcast shape of all. [1]
-
-    Raises
-    ------
-    CapacityError
-        As by `expected_steps`, and if a cost is too small.
-
-    Examples
-    --------
-    >>> float(answer_speedup(7, 1.0, 5, draft_cost=0.05, verify_cost=1))  # two steps of 1.25
-    2.8
-    """
-    steps = expected_steps(output_tokens, acceptance, draft_tokens)
-    drafting = _check_cost("draft_cost", draft_cost, 0.0) * draft_tokens
-    return output_tokens / (steps * (drafting + _check_cost("verify_cost", verify_cost, 1.0)))

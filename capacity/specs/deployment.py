@@ -125,7 +125,7 @@ class Deployment(UserSpec):
 
 
 class Draft(Spec):
-    """Speculative decoding: how many tokens are drafted a step, and how often one is accepted."""
+    """Speculative decoding: how many tokens are drafted per step, and how often one is accepted."""
 
     tokens: Annotated[int, Field(ge=1, le=1024, strict=True)]
     acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from capacity.estimate.case import check_specs
 from capacity.formulas import control_cycle as cycle
+from capacity.formulas import schedules
 from capacity.inputs import check_each, check_kind, one_count
 from capacity.results import Decision
 from capacity.specs.deployment import Deployment
@@ -140,7 +141,8 @@ def control(
     asked = {"draft": draft, "chunks": chunks, "encoders": encoders, "parts": parts, "formats": formats}
     tried = tuple(changes_of(now, **asked))  # type: ignore[arg-type]
     power = None if power_mode is None else _power_setting(hardware, power_mode)
-    return _plan(now, tried, (*assumed, *assumed_mode), power, bound_only=bound_only)
+    stated = [f"{world.name}: {name}" for name in world.assumed]
+    return _plan(now, tried, (*assumed, *assumed_mode, *stated), power, bound_only=bound_only)
 
 
 def _timing(
@@ -205,7 +207,7 @@ def _plan(
         stall_share=stall_share(latency, timing),
         interval_s=interval,
         overlapped_interval_s=_overlapped_s(decision),
-        delay_steps=int(cycle.delay_steps(latency, timing.period_s)),
+        delay_steps=int(schedules.delay_steps(latency, timing.period_s)),
         reaction_s=float(cycle.reaction_s(latency, interval_s=interval)),
         robots=robots_per_device(case, timing),
         needed_bytes=case.needed_bytes(case.robots),

@@ -15,7 +15,7 @@ from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.decision import decide, decision_s
-from capacity.estimate.time import attainable_s
+from capacity.estimate.time import attainable_by_phase
 from capacity.inputs import shown
 from capacity.results import Decision
 from capacity.specs.deployment import Deployment, LaunchMode
@@ -103,15 +103,19 @@ def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deploymen
 
 def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:
     """The decision with its time on measured ceilings, and what to know of those."""
-    reachable, notes = attainable_s(case, phases)
-    found = None if reachable is None else float(reachable)
-    return replace(decision, attainable_s=found, notes=tuple(dict.fromkeys((*decision.notes, *notes))))
+    found, notes = attainable_by_phase(case, phases)
+    remarks = tuple(dict.fromkeys((*decision.notes, *notes)))
+    if not found:
+        return replace(decision, notes=remarks)
+    times = [float(time_s) for time_s in found]
+    reached = [replace(phase, attainable_s=time_s) for phase, time_s in zip(decision.phases, times, strict=True)]
+    return replace(decision, phases=tuple(reached), attainable_s=sum(times), notes=remarks)
 
 
 def world_notes(case: Case, decision: Decision, *, bound_only: bool) -> tuple[str, ...]:
     """What to know of the world model, and why there is no estimate where one was asked for."""
     subject = case.subject
-    notes = [*subject.notes, *[f"assumed: {name}" for name in subject.assumed]]
+    notes = [*subject.notes]
     if decision.value_s is None and not bound_only:
         notes.append(
             f"no estimate: no calibration covers {_uncovered(case.deploy, decision)}; the bound alone is judged"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
 from capacity.formulas import control_cycle as cycle
-from capacity.formulas import jitter
+from capacity.formulas import jitter, schedules
 from capacity.inputs import one_count, one_time
 from capacity.results import Decision
 
@@ -83,7 +84,7 @@ def check_timing(timing: Timing) -> Timing:
     )
     if not isinstance(timing.schedule, str) or timing.schedule not in RULES:
         raise CapacityError(f"schedule must be one of {', '.join(RULES)}, got {timing.schedule!r}")
-    cycle.check_chunk(checked.executed_actions, timing.chunk_actions)
+    schedules.check_chunk(checked.executed_actions, timing.chunk_actions)
     if timing.schedule == "synchronous" and checked.executed_actions != 1:
         raise CapacityError(
             "executed_actions must be 1 under a synchronous schedule, which decides each action anew, got "
@@ -116,27 +117,27 @@ def _asynchronous_limit_s(timing: Timing) -> float:
 RULES: dict[str, ScheduleRules] = {
     "synchronous": ScheduleRules(
         limit_s=lambda timing: timing.period_s,
-        interval_s=lambda latency, t: cycle.synchronous_interval_s(latency, period_s=t.period_s),
-        control_per_s=lambda latency, t: cycle.synchronous_control_per_s(latency, period_s=t.period_s),
+        interval_s=lambda latency, t: schedules.synchronous_interval_s(latency, period_s=t.period_s),
+        control_per_s=lambda latency, t: schedules.synchronous_control_per_s(latency, period_s=t.period_s),
     ),
     "chunked": ScheduleRules(
         limit_s=lambda timing: timing.period_s,
-        interval_s=lambda latency, t: cycle.chunked_interval_s(
+        interval_s=lambda latency, t: schedules.chunked_interval_s(
             latency, executed_actions=t.executed_actions, period_s=t.period_s
         ),
-        control_per_s=lambda latency, t: cycle.chunked_control_per_s(
+        control_per_s=lambda latency, t: schedules.chunked_control_per_s(
             latency, executed_actions=t.executed_actions, period_s=t.period_s
         ),
-        stall_share=lambda latency, t: cycle.stall_share(
+        stall_share=lambda latency, t: schedules.stall_share(
             latency, executed_actions=t.executed_actions, period_s=t.period_s
         ),
     ),
     "asynchronous": ScheduleRules(
         limit_s=_asynchronous_limit_s,
-        interval_s=lambda latency, t: cycle.asynchronous_interval_s(
+        interval_s=lambda latency, t: schedules.asynchronous_interval_s(
             latency, executed_actions=t.executed_actions, period_s=t.period_s
         ),
-        control_per_s=lambda latency, t: cycle.asynchronous_control_per_s(
+        control_per_s=lambda latency, t: schedules.asynchronous_control_per_s(
             latency, chunk_actions=t.chunk_actions, executed_actions=t.executed_actions, period_s=t.period_s
         ),
     ),
@@ -164,9 +165,11 @@ def stall_share(latency_s: float, timing: Timing) -> float:
     return float(rule(latency_s, timing)) if rule else 0.0
 
 
+@lru_cache(maxsize=256)
 def fixed_s(timing: Timing) -> float:
     """Time of a cycle outside the model. [s]"""
-    return timing.sensing_s + timing.preprocessing_s + timing.network_s + 0.0
+    times = {name: getattr(timing, name) for name in ("sensing_s", "preprocessing_s", "network_s")}
+    return float(cycle.cycle_latency_s(**times, model_s=0.0))
 
 
 def late_s(decision_s: ArrayLike, timing: Timing) -> FloatArray:

@@ -150,7 +150,7 @@ def frames(
         seconds_until_full=asked.seconds_until_full(count, window_tokens, growth),
         decision=decision,
         notes=world_notes(asked.case, decision, bound_only=bound_only),
-        assumed=tuple(assumed),
+        assumed=(*assumed, *[f"{world.name}: {name}" for name in world.assumed]),
     )
 
 

@@ -8,6 +8,7 @@ from capacity.demand.parameters import parameter_count
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.case import Case, Subject, prepare
+from capacity.estimate.ledger import ledgers
 from capacity.formulas import serving
 from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, Objective, Sizing
 from capacity.specs.deployment import Deployment
@@ -88,9 +89,7 @@ def size_at(
     case = prepare(model, hardware, deploy)
     request.check_makes_tokens(model)
     table, budget = case.memory, case.budget_bytes
-    ledger = memory.ledgers(
-        table, budget, hardware.usable_bytes, deploy, batch=at.batch, context_tokens=at.memory_tokens
-    )
+    ledger = ledgers(table, budget, hardware.usable_bytes, deploy, batch=at.batch, context_tokens=at.memory_tokens)
     max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
     max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
     tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)

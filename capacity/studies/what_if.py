@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from capacity.demand.world_phases import mean_cached_tokens, verify_phase
+from capacity.demand.world_passes import verify_phase
+from capacity.demand.world_phases import mean_cached_tokens
 from capacity.errors import CapacityError
 from capacity.estimate.decision import decide
-from capacity.formulas import speculation
+from capacity.formulas import speculated_answers
 from capacity.inputs import one_count, one_time
 from capacity.results import Decision
 from capacity.specs.base import Spec
@@ -162,9 +163,8 @@ def _speculated(now: Question, draft: Speculation) -> Change:
     )
     before = decode.value_s if decode.value_s is not None else decode.bound_s
     verify_cost = max(1.0, verify.best_s / (before / decode.passes))
-    gain = float(
-        speculation.answer_speedup(decode.passes, acceptance, drafted, draft_cost=draft_cost, verify_cost=verify_cost)
-    )
+    costs = {"draft_cost": draft_cost, "verify_cost": verify_cost}
+    gain = float(speculated_answers.answer_speedup(decode.passes, acceptance, drafted, **costs))
     after = judge(now.decision.best_s - before + before / gain, now.timing, fits=now.verdict.fits)
     return _change(now, "speculation", f"speculation, {drafted} tokens at acceptance {acceptance:g}", "", after, case)
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 from capacity.catalog.worlds import load_world_model
 from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
-from capacity.estimate import memory
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide
+from capacity.estimate.ledger import ledger_lines
 from capacity.results import OUTSIDE_DECISION, OUTSIDE_MEMORY, Result
 from capacity.specs.world import WorldModelSpec
 from capacity.validation.compare import Errors, Pair, by_group, share_within, summarise
@@ -244,7 +244,7 @@ def _memory_of(row: dict[str, str], world: WorldModelSpec, words: str) -> int:
     known = names()["memory"]
     deploy = deployment_of(row, world, names()["precisions"][words])
     context = world.prompt_tokens + world.answer_tokens
-    held = memory.lines(memory_table(world, deploy), 0, sequences=1, context_tokens=context)
+    held = ledger_lines(memory_table(world, deploy), 0, sequences=1, context_tokens=context)
     moved_out: list[str] = next(
         (parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), []
     )

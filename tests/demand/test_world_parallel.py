@@ -8,7 +8,8 @@ import capacity as cap
 from capacity.catalog.worlds import load_world_model
 from capacity.demand.collectives import collectives
 from capacity.demand.placement import weight_shards
-from capacity.demand.world_phases import decision_phases, world_decode_phase
+from capacity.demand.world_passes import world_decode_phase
+from capacity.demand.world_phases import decision_phases
 
 BF16 = cap.Deployment(weights="bf16")
 TWO = BF16.replace(tensor_parallel=2)

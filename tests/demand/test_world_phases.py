@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.demand.world_phases import decision_phases, stage_phase, verify_phase, world_decode_phase
+from capacity.demand.world_passes import stage_phase, verify_phase, world_decode_phase
+from capacity.demand.world_phases import decision_phases
 from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
-from capacity.estimate import memory
+from capacity.estimate.ledger import ledger_lines
 from capacity.specs.deployment import Deployment
 
 BF16 = Deployment(weights="bf16")
@@ -114,7 +115,7 @@ def test_oasis_denoises_as_torch_counts_it():
 
 def held(world, deploy, batch, context_tokens):
     """Bytes of one device by the name of the line."""
-    lines = memory.lines(memory_table(world, deploy), 0, sequences=batch, context_tokens=context_tokens)
+    lines = ledger_lines(memory_table(world, deploy), 0, sequences=batch, context_tokens=context_tokens)
     return {line.name: line.held_bytes for line in lines}
 
 

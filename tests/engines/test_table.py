@@ -16,6 +16,7 @@ from capacity.engines.builder import budget_bytes, memory_table
 from capacity.engines.cache import CACHES
 from capacity.engines.table import MemoryRow, MemoryTable
 from capacity.estimate import memory
+from capacity.estimate.ledger import ledger_lines
 from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer, StateTensor
 
 BF16 = cap.Deployment(weights="bf16")
@@ -203,7 +204,7 @@ def test_rows_that_are_alternatives_are_not_added():
 # through a layer together, which outweighs the sampler.
 def test_a_ledger_counted_by_hand(mixed):
     table = memory_table(mixed, BF16)
-    lines = {line.name: line.held_bytes for line in memory.lines(table, 0, sequences=3, context_tokens=203)}
+    lines = {line.name: line.held_bytes for line in ledger_lines(table, 0, sequences=3, context_tokens=203)}
     tokens = 3 * (3 * TOKEN * 203 + 2 * TOKEN * 100)
     blocks = 3 * (3 * TOKEN * 208 + 2 * TOKEN * 112)
 
@@ -230,7 +231,7 @@ def test_the_ledgers_of_a_sizing_are_those_lines(mixed, make_part):
 
     assert sorted(ledger.rank for ledger in sizing.ledger) == [0, 1, 2]
     for ledger in sizing.ledger:
-        lines = memory.lines(table, ledger.rank, sequences=3, context_tokens=203)
+        lines = ledger_lines(table, ledger.rank, sequences=3, context_tokens=203)
         assert ledger.lines == lines
         assert ledger.total_bytes == sum(line.held_bytes for line in lines)
     margins = [ledger.margin_bytes for ledger in sizing.ledger]
@@ -271,7 +272,7 @@ def test_resident_parts_of_a_world_model_lie_in_memory_unless_they_are_offloaded
     plain, rows = by_name(memory_table(robot, BF16)), by_name(memory_table(world, BF16))
 
     assert rows == plain | {"text encoder": [{"fixed_bytes": 7_000}]}
-    lines = memory.lines(memory_table(world, BF16), 0, sequences=1, context_tokens=281)
+    lines = ledger_lines(memory_table(world, BF16), 0, sequences=1, context_tokens=281)
     assert {line.name: line.held_bytes for line in lines}["text encoder"] == 7_000
 
 

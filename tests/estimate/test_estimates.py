@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capacity as cap
-from capacity.estimate import memory
 from capacity.estimate.case import prepare
+from capacity.estimate.ledger import ledgers
 from capacity.specs.model import LayerGroup, StateMixer, StateTensor
 
 PART = "nvidia-h100-sxm5-80gb"
@@ -51,8 +51,8 @@ def fits(model, deploy, batch, context):
     """The verdict of the ledger, which adds up its lines and knows nothing of limits."""
     case, capacity_bytes = prepare(model, part(), deploy), part().usable_bytes
     held = {"batch": batch, "context_tokens": context}
-    ledgers = memory.ledgers(case.memory, case.budget_bytes, capacity_bytes, deploy, **held)
-    return all(ledger.margin_bytes >= 0 for ledger in ledgers)
+    found = ledgers(case.memory, case.budget_bytes, capacity_bytes, deploy, **held)
+    return all(ledger.margin_bytes >= 0 for ledger in found)
 
 
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

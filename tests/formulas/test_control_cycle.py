@@ -7,6 +7,7 @@ import pytest
 
 from capacity.errors import CapacityError
 from capacity.formulas import control_cycle as c
+from capacity.formulas import schedules as s
 from capacity.studies.deadline import Timing, limit_s
 
 
@@ -15,20 +16,20 @@ def test_one_decision_has_four_rates_under_one_word():
     assert round(float(c.action_throughput_per_s(0.0729, 8)), 1) == 109.7
     assert round(float(c.replan_per_s(0.0729)), 1) == 13.7
     # A 25 Hz robot that waits for each chunk of 8 applies 8 actions in 72.9 + 320 ms.
-    assert float(c.chunked_control_per_s(0.0729, executed_actions=8, period_s=0.04)) == pytest.approx(8 / 0.3929)
+    assert float(s.chunked_control_per_s(0.0729, executed_actions=8, period_s=0.04)) == pytest.approx(8 / 0.3929)
 
 
 # pi0 in 73 ms: 4 steps at 50 Hz, 3 at 30 Hz; 300 ms: 15 steps at 50 Hz.
 @pytest.mark.parametrize(("latency_s", "rate", "steps"), [(0.073, 50, 4), (0.073, 30, 3), (0.300, 50, 15)])
 def test_delay_in_control_steps(latency_s, rate, steps):
-    assert float(c.delay_steps(latency_s, 1 / rate)) == steps
+    assert float(s.delay_steps(latency_s, 1 / rate)) == steps
 
 
 def test_a_delay_of_whole_periods_is_not_rounded_up_by_a_float():
     periods = np.arange(1, 200)
 
-    assert c.delay_steps(periods * 0.1, 0.1).tolist() == periods.tolist()
-    assert float(c.delay_steps(0.3 + 1e-6, 0.1)) == 4
+    assert s.delay_steps(periods * 0.1, 0.1).tolist() == periods.tolist()
+    assert float(s.delay_steps(0.3 + 1e-6, 0.1)) == 4
 
 
 def play_queue(delay, made, executed, steps=6000):
@@ -53,7 +54,7 @@ def play_queue(delay, made, executed, steps=6000):
 @pytest.mark.parametrize("delay", [1, 3, 4, 5, 6, 9])
 @pytest.mark.parametrize("executed", [1, 3, 5, 7, 9, 10])
 def test_asynchronous_queue_runs_dry_exactly_when_a_simulated_one_does(delay, executed):
-    told = c.asynchronous_control_per_s(delay * 0.02, period_s=0.02, chunk_actions=10, executed_actions=executed)
+    told = s.asynchronous_control_per_s(delay * 0.02, period_s=0.02, chunk_actions=10, executed_actions=executed)
 
     assert (float(told) == 1 / 0.02) == all(play_queue(delay, 10, executed, steps=400)[0])
 
@@ -73,24 +74,24 @@ def test_the_limit_of_an_asynchronous_cycle_is_the_longest_that_never_runs_dry(m
 def test_an_asynchronous_robot_applies_the_actions_that_a_simulated_one_does(delay, made, executed):
     moved, starts = play_queue(delay, made, executed)
     window = slice(starts[5], starts[-1])  # whole rounds, past the first chunk, which was there from the start
-    told = c.asynchronous_control_per_s(delay * 0.02, period_s=0.02, chunk_actions=made, executed_actions=executed)
+    told = s.asynchronous_control_per_s(delay * 0.02, period_s=0.02, chunk_actions=made, executed_actions=executed)
 
     assert float(told) == pytest.approx(np.mean(moved[window]) / 0.02)
     assert float(told) <= 1 / 0.02
 
 
 def test_stall_share_and_control_rate_are_two_sides_of_one_cycle():
-    stall = c.stall_share(0.3, executed_actions=20, period_s=0.02)
+    stall = s.stall_share(0.3, executed_actions=20, period_s=0.02)
 
     assert float(stall) == pytest.approx(0.3 / 0.7)
-    rate = c.chunked_control_per_s(0.3, executed_actions=20, period_s=0.02)
+    rate = s.chunked_control_per_s(0.3, executed_actions=20, period_s=0.02)
     assert float(rate) == pytest.approx((1 - float(stall)) / 0.02)
 
 
 def test_intervals_of_an_asynchronous_robot_are_those_of_a_simulated_one():
     for delay, executed in [(6, 48), (30, 25), (4, 1)]:
         _, starts = play_queue(delay, 50, executed)
-        told = c.asynchronous_interval_s(delay * 0.02, executed_actions=executed, period_s=0.02)
+        told = s.asynchronous_interval_s(delay * 0.02, executed_actions=executed, period_s=0.02)
 
         assert float(told) == pytest.approx(0.02 * (starts[-1] - starts[-2]))
 
@@ -108,15 +109,15 @@ def test_reaction_is_the_longest_wait_of_a_simulated_robot():
             synchronous.append(max(synchronous[-1] + latency, synchronous[-1] + period))
             chunked.append(chunked[-1] + latency + executed * period)
         intervals = {
-            c.synchronous_interval_s(latency, period_s=period).item(): synchronous,
-            c.chunked_interval_s(latency, executed_actions=executed, period_s=period).item(): chunked,
+            s.synchronous_interval_s(latency, period_s=period).item(): synchronous,
+            s.chunked_interval_s(latency, executed_actions=executed, period_s=period).item(): chunked,
         }
         for interval, starts in intervals.items():
             told = float(c.reaction_s(latency, interval_s=interval))
             assert told == pytest.approx(longest_reaction(starts, latency))
     for delay in (2, 9):  # decisions shorter and longer than the actions between them
         _, starts = play_queue(delay, 50, 5)
-        interval = c.asynchronous_interval_s(delay * period, executed_actions=5, period_s=period)
+        interval = s.asynchronous_interval_s(delay * period, executed_actions=5, period_s=period)
         told = float(c.reaction_s(delay * period, interval_s=interval))
         assert told == pytest.approx(longest_reaction([period * start for start in starts[1:]], delay * period))
 
@@ -145,14 +146,14 @@ def test_a_share_beyond_the_whole_is_refused(share):
 
 # At 50 Hz, decisions of 100 ms leave ten actions per second; decisions of 10 ms are in time.
 def test_a_synchronous_robot_applies_one_action_per_decision():
-    assert c.synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist() == [10.0, 50.0]
+    assert s.synchronous_control_per_s([0.1, 0.01], period_s=0.02).tolist() == [10.0, 50.0]
 
 
 def test_arrays_give_element_by_element_what_scalars_give():
     latency = np.array([0.05, 0.3])
-    rates = c.chunked_control_per_s(latency, executed_actions=5, period_s=0.02)
+    rates = s.chunked_control_per_s(latency, executed_actions=5, period_s=0.02)
 
-    assert rates.tolist() == [float(c.chunked_control_per_s(t, executed_actions=5, period_s=0.02)) for t in (0.05, 0.3)]
+    assert rates.tolist() == [float(s.chunked_control_per_s(t, executed_actions=5, period_s=0.02)) for t in (0.05, 0.3)]
 
 
 def test_nonsense_is_refused():
@@ -161,8 +162,8 @@ def test_nonsense_is_refused():
     with pytest.raises(CapacityError, match="network_s must be finite and not negative"):
         c.cycle_latency_s(sensing_s=0, preprocessing_s=0, network_s=-0.1, model_s=0.1)
     with pytest.raises(CapacityError, match="period_s must be finite and positive"):
-        c.delay_steps(0.1, -0.02)
+        s.delay_steps(0.1, -0.02)
     with pytest.raises(CapacityError, match="more than the chunk"):
-        c.asynchronous_control_per_s(0.1, period_s=0.02, chunk_actions=8, executed_actions=9)
+        s.asynchronous_control_per_s(0.1, period_s=0.02, chunk_actions=8, executed_actions=9)
     with pytest.raises(CapacityError, match="whole number"):
-        c.chunked_control_per_s(0.1, executed_actions=0, period_s=0.02)
+        s.chunked_control_per_s(0.1, executed_actions=0, period_s=0.02)

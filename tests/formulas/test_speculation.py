@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from capacity.errors import CapacityError
+from capacity.formulas import speculated_answers as a
 from capacity.formulas import speculation as s
 
 A100_RIDGE_BATCH = 156.0  # 312 TFLOP/s over 2 TB/s, bf16 weights
@@ -72,29 +73,29 @@ def test_expected_steps_of_a_short_answer_equal_a_simulation(acceptance, tokens)
             steps += 1
         counts.append(steps)
 
-    assert float(s.expected_steps(tokens, acceptance, 5)) == pytest.approx(np.mean(counts), rel=0.01)
+    assert float(a.expected_steps(tokens, acceptance, 5)) == pytest.approx(np.mean(counts), rel=0.01)
 
 
 def test_seven_action_tokens_gain_less_than_the_long_run():
     # 7 tokens cannot take 7 / 3.69 = 1.9 steps; at certain acceptance they take two.
-    steps = float(s.expected_steps(7, 0.8, 5))
+    steps = float(a.expected_steps(7, 0.8, 5))
 
     assert steps > 7 / 3.69
-    assert float(s.expected_steps(7, 1.0, 5)) == 2.0
+    assert float(a.expected_steps(7, 1.0, 5)) == 2.0
     long_run = float(s.speedup(0.8, 5, draft_cost=0.05, verify_cost=1))
-    assert float(s.answer_speedup(7, 0.8, 5, draft_cost=0.05, verify_cost=1)) < long_run
+    assert float(a.answer_speedup(7, 0.8, 5, draft_cost=0.05, verify_cost=1)) < long_run
 
 
 def test_a_long_answer_reaches_the_long_run():
     long_run = float(s.speedup(0.8, 5, draft_cost=0.05, verify_cost=1))
 
-    assert float(s.answer_speedup(5000, 0.8, 5, draft_cost=0.05, verify_cost=1)) == pytest.approx(long_run, rel=1e-3)
+    assert float(a.answer_speedup(5000, 0.8, 5, draft_cost=0.05, verify_cost=1)) == pytest.approx(long_run, rel=1e-3)
 
 
 def test_arrays_give_element_by_element_what_scalars_give():
     acceptance = np.array([0.2, 0.6, 1.0])
-    found = s.answer_speedup(11, acceptance, 3, draft_cost=0.1, verify_cost=1.2)
-    single = [float(s.answer_speedup(11, float(a), 3, draft_cost=0.1, verify_cost=1.2)) for a in acceptance]
+    found = a.answer_speedup(11, acceptance, 3, draft_cost=0.1, verify_cost=1.2)
+    single = [float(a.answer_speedup(11, float(a), 3, draft_cost=0.1, verify_cost=1.2)) for a in acceptance]
 
     assert found.tolist() == pytest.approx(single)
 
@@ -111,7 +112,7 @@ def test_nonsense_is_refused():
     with pytest.raises(CapacityError, match="verify_cost"):
         s.speedup(0.5, 5, draft_cost=0.1, verify_cost=0.5)
     with pytest.raises(CapacityError, match="output_tokens"):
-        s.expected_steps(0, 0.5, 5)
+        a.expected_steps(0, 0.5, 5)
     with pytest.raises(CapacityError, match="positive"):
         s.verify_cost(0, 5, ridge_batch=156)
     with pytest.raises(CapacityError, match="weight_bits"):
@@ -121,4 +122,4 @@ def test_nonsense_is_refused():
 @pytest.mark.parametrize(("tokens", "drafted"), [(2.5, 5), ("7", 5), (7, 1.5), (7, 10**6), (7, "5")])
 def test_counts_that_are_not_whole_are_refused(tokens, drafted):
     with pytest.raises(CapacityError, match="must be a whole number"):
-        s.answer_speedup(tokens, 1.0, drafted, draft_cost=0.05, verify_cost=1)
+        a.answer_speedup(tokens, 1.0, drafted, draft_cost=0.05, verify_cost=1)

@@ -94,7 +94,7 @@ def test_one_session_fills_the_memory_when_it_is_said_to(chunk):
 
 
 def test_a_memory_that_others_fill_is_full_from_the_start():
-    found = plan(taken_bytes=70 * 2**30, window_tokens=None)
+    found = plan(taken_bytes=72 * 2**30, window_tokens=None)
 
     assert found.sessions_in_memory == 0
     assert found.seconds_until_full == 0.0
