@@ -30,7 +30,7 @@ def _of_stage(stage: Stage) -> Iterator[Module]:
 
 
 def _in_encoder(module: Module) -> Module:
-    """Encoders belong to the part ``vision`` and are held whole on every rank, as serving engines do by default."""
+    """Encoders belong to the part ``vision`` and are held whole on every rank."""
     part = module.part if module.part == "norm" else "vision"
     return replace(module, part=part, shard="whole")
 

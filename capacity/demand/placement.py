@@ -123,7 +123,7 @@ def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
         copies = copies // by_expert
         if module.shard == "expert_columns":
             columns = -(-columns // by_column)
-        elif module.unit > 1 or not module.vector:
+        elif module.shard == "expert_rows":
             rows = -(-(rows // module.unit) // by_column) * module.unit
     return rows, columns, copies
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Shard = Literal["rows", "columns", "vocabulary", "expert_rows", "expert_columns", "whole"]
+Shard = Literal["rows", "columns", "vocabulary", "expert_rows", "expert_columns", "expert_whole", "whole"]
 Place = Literal["before", "layer", "after"]
 
 

@@ -101,8 +101,9 @@ def stage_phase(
     expanded: bool = False,
     source_tokens: int | None = None,
     passes: int = 1,
+    each: int = 1,
 ) -> Phase:
-    """``passes`` passes of ``batch`` sequences through one stage; see `capacity.demand.passes.Pass`.
+    """``passes`` passes of ``batch`` robots or sessions through one stage; see `capacity.demand.passes.Pass`.
 
     Parameters
     ----------
@@ -130,9 +131,13 @@ def stage_phase(
         Tokens that cross attention attends to, where not those of the spec. [token]
     passes : int
         Passes alike. [pass]
+    each : int
+        Sequences of each robot or session, which stay on its rank. [sequence]
     """
-    local = local_sequences(batch, deploy)
-    asked = Pass(local, batch, new_tokens, cached_tokens, head_tokens, causal, expanded, source_tokens)
+    local = local_sequences(batch, deploy) * each
+    asked = Pass(
+        local, np.multiply(batch, each), new_tokens, cached_tokens, head_tokens, causal, expanded, source_tokens
+    )
     exchanged = collectives(world.model, deploy, stage)
     return Phase(
         name=name,

@@ -37,5 +37,5 @@ def distinct_experts(experts: int, used: int, tokens: ArrayLike) -> FloatArray:
     """
     missed = 1.0 - used / experts
     if missed <= 0:
-        return np.full(np.shape(tokens), float(experts))
+        return np.where(np.asarray(tokens) > 0, float(experts), 0.0)
     return np.asarray(-experts * np.expm1(np.asarray(tokens) * np.log(missed)))

@@ -77,7 +77,7 @@ def test_weights_of_experts_with_biases_and_a_shared_gate():
     assert found["router_bias"] == (16, 1, "whole", 1, 1)
     assert found["expert_up"] == (100, WIDTH, "expert_rows", 16, 3)
     assert found["expert_up_bias"] == (100, 1, "expert_rows", 16, 3)
-    assert found["expert_down_bias"] == (WIDTH, 1, "expert_rows", 16, 3)
+    assert found["expert_down_bias"] == (WIDTH, 1, "expert_whole", 16, 3)
     assert found["shared_gate"] == (WIDTH, 1, "whole", 1, 1)
     assert "shared_up" not in counted(EXPERTS.replace(shared_intermediate_size=0))
 

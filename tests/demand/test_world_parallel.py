@@ -223,3 +223,35 @@ def test_the_weights_of_a_rank(openvla):
 
     assert one == 2 * 7_541_237_184
     assert one - two == 2 * cut // 2
+
+
+# V-JEPA 2-AC scores 800 samples of one robot: they stay on its rank, however many ranks there are.
+def test_the_samples_of_a_planner_stay_on_the_rank_of_their_robot():
+    world = cap.load_world_model("v-jepa-2-ac")
+    alone, split = (
+        next(phase for phase in decision_phases(world, deploy, batch=1) if phase.name == "plan")
+        for deploy in (cap.Deployment(), cap.Deployment(data_parallel=2))
+    )
+
+    assert int(split.sequences) == int(alone.sequences) == world.head.samples
+    assert float(split.flop) == float(alone.flop)
+
+
+# A rank of two holds half of the 32 rows of a plain expert's up projection, so half of its bias too; the bias of the
+# down projection adds to sums that every rank holds whole.
+def test_the_bias_of_a_plain_expert_is_cut_with_its_rows(make_llama):
+    inner = {
+        "kind": "experts",
+        "experts": 4,
+        "experts_per_token": 2,
+        "intermediate_size": 32,
+        "gated": False,
+        "bias": True,
+    }
+    model = make_llama("plain", 1, 64, 4, 4, 16, 0, 128, feed_forward=inner)
+    shards = {
+        shard.module.name: shard.rows
+        for shard in weight_shards(model, cap.Deployment(weights="bf16", tensor_parallel=2))
+    }
+
+    assert (shards["expert_up"], shards["expert_up_bias"], shards["expert_down_bias"]) == (16, 16, 64)

@@ -34,7 +34,7 @@ def by_name(world, batch=1, deploy=BF16):
         ("v-jepa-2-vit-l", {"encode": 1}),
         ("dreamerv3-200m", {"encode": 1, "prefill": 1}),
         ("oasis-500m", {"denoise": 10, "detokenise": 1}),
-        ("chapter-robot", {"encode": 1, "prefill": 1, "decode": 19}),
+        ("example-robot", {"encode": 1, "prefill": 1, "decode": 19}),
     ],
 )
 def test_the_head_decides_the_passes(name, passes):

@@ -41,7 +41,7 @@ def times_of(estimate):
 
 
 def test_there_are_world_models_of_both_kinds():
-    assert {"openvla-7b", "chapter-robot", "mineworld-300m", "cosmos-1.0-autoregressive-4b"} <= set(MAKES_TOKENS)
+    assert {"openvla-7b", "example-robot", "mineworld-300m", "cosmos-1.0-autoregressive-4b"} <= set(MAKES_TOKENS)
     assert {"pi0", "openvla-oft", "oasis-500m", "dreamerv3-1m", "tdmpc2-5m"} <= set(OTHERS)
 
 
@@ -74,7 +74,7 @@ def test_a_decision_needs_the_bytes_of_a_sizing_of_as_many_sequences(name, batch
 # bits, as in tests/validation/test_targets.py. 8 x (2,048 + 20) tokens are more than a chunk of 8,192.
 @pytest.mark.parametrize(("batch", "chunk", "tokens"), [(1, 8192, 2068), (8, 8192, 8192), (1, 512, 512), (8, 1, 8)])
 def test_activations_are_those_of_the_tokens_in_flight(batch, chunk, tokens):
-    world, part = cap.load_world_model("chapter-robot"), cap.load_hardware(PARTS[0])
+    world, part = cap.load_world_model("example-robot"), cap.load_hardware(PARTS[0])
     deploy = cap.Deployment(prefill_chunk_tokens=chunk)
     sizing = cap.size(world, part, cap.Workload(concurrency=batch), deploy)
 
@@ -234,7 +234,7 @@ def test_control_without_a_launch_mode_takes_a_graph_and_says_so():
 
 @pytest.mark.parametrize("mode", ["graph", {"default": "tuned"}])
 def test_no_calibration_covers_two_devices(mode):
-    world, part = cap.load_world_model("chapter-robot"), cap.load_hardware(PARTS[0])
+    world, part = cap.load_world_model("example-robot"), cap.load_hardware(PARTS[0])
     deploy = cap.Deployment(tensor_parallel=2, launch_mode=mode)
     plan, sizing = cap.control(world, part, deploy, formats=(), **CYCLE), cap.size(world, part, None, deploy)
 
@@ -259,7 +259,7 @@ def test_the_attainable_decision_of_two_devices_counts_their_links(make_part):
         deploy = cap.Deployment(tensor_parallel=2)
         return cap.control(world, cap.load_hardware(table), deploy, formats=(), **CYCLE).decision
 
-    world = cap.load_world_model("chapter-robot")
+    world = cap.load_world_model("example-robot")
     slow, fast = decision_s(50e9), decision_s(100e9)
 
     moved = (2048 + 19) * 65 * 4096 * 2 + (1 + 19) * 32_000 * 2 / 2

@@ -166,7 +166,7 @@ FP8 = cap.Deployment(weights="fp8_e4m3", activations="fp8_e4m3", kv_cache="fp8_e
 
 def prefill_s(part, deploy):
     settings = {"period_s": 1.0, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "formats": ()}
-    found = cap.control(cap.load_world_model("chapter-robot"), part, deploy.replace(launch_mode="graph"), **settings)
+    found = cap.control(cap.load_world_model("example-robot"), part, deploy.replace(launch_mode="graph"), **settings)
     return found.decision.phase("prefill").value_s
 
 
@@ -189,7 +189,7 @@ def test_speculation_loses_where_verifying_a_batch_costs_as_much_as_decoding_it(
     part = part_with(peaks={"bf16": 1e11, "fp16": 1e11}, memory={"bytes_per_s": 1e15})
     settings = {"period_s": 1.0, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
     draft = Speculation(tokens=5, acceptance=1.0, draft_cost=0.0)
-    world = cap.load_world_model("chapter-robot")
+    world = cap.load_world_model("example-robot")
     found = cap.control(world, part, bf16(), robots=8, draft=draft, formats=(), **settings)
     decode = found.decision.phase("decode")
     change = next(item for item in found.changes if item.kind == "speculation")

@@ -96,7 +96,7 @@ def test_token_rules_give_the_printed_counts(rule, frames, tokens):
 
 # The chapter: 8 frames of 224 x 224 are 2,048 visual tokens, and 20 action tokens come out.
 def test_the_chapters_robot_sees_2048_tokens_and_makes_20():
-    robot = load_world_model("chapter-robot")
+    robot = load_world_model("example-robot")
 
     assert (robot.image_tokens, robot.answer_tokens) == (2048, 20)
 
@@ -142,7 +142,7 @@ def test_every_shipped_model_says_where_it_is_from():
 def test_the_list_of_the_project_is_shipped():
     wanted = {"openvla-7b", "openvla-oft", "pi0", "pi0.5", "pi0-fast", "gr00t-n1.7-3b", "smolvla", "octo-small"}
     wanted |= {"octo-base", "dreamerv3-200m", "tdmpc2-5m", "iris", "mineworld-300m", "oasis-500m", "v-jepa-2-ac"}
-    wanted |= {"cosmos-1.0-autoregressive-4b", "cosmos-1.0-autoregressive-12b", "v-jepa-2-vit-g", "chapter-robot"}
+    wanted |= {"cosmos-1.0-autoregressive-4b", "cosmos-1.0-autoregressive-12b", "v-jepa-2-vit-g", "example-robot"}
 
     assert wanted <= set(world_model_ids())
 

@@ -64,14 +64,14 @@ def test_jitter_moves_the_margin_and_the_miss_rate():
 
 
 def test_each_change_is_the_difference_of_two_computed_cases():
-    found = plan("chapter-robot", period_s=0.02, parts=[load_hardware("nvidia-h100-sxm5-80gb")])
+    found = plan("example-robot", period_s=0.02, parts=[load_hardware("nvidia-h100-sxm5-80gb")])
     change = next(item for item in found.changes if item.kind == "part")
-    other = plan("chapter-robot", part="nvidia-h100-sxm5-80gb", period_s=0.02)
+    other = plan("example-robot", part="nvidia-h100-sxm5-80gb", period_s=0.02)
 
     assert change.latency_s == pytest.approx(other.verdict.latency_s)
     assert change.saved_s == pytest.approx(found.verdict.latency_s - other.verdict.latency_s)
     narrow = next(item for item in found.changes if item.what == "weights and activations in int8")
-    int8 = plan("chapter-robot", period_s=0.02, deploy=Deployment(weights="int8", activations="int8"))
+    int8 = plan("example-robot", period_s=0.02, deploy=Deployment(weights="int8", activations="int8"))
     assert narrow.latency_s == pytest.approx(int8.verdict.latency_s)
 
 
@@ -80,8 +80,8 @@ def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
     waiting = plan(schedule="chunked", parts=parts)
 
     assert waiting.cheapest.kind == "schedule"
-    base = plan("chapter-robot", period_s=10.0).verdict.latency_s
-    cheap = plan("chapter-robot", period_s=0.95 * base, parts=parts)
+    base = plan("example-robot", period_s=10.0).verdict.latency_s
+    cheap = plan("example-robot", period_s=0.95 * base, parts=parts)
     assert not cheap.met
     assert cheap.cheapest.kind == "format"
     assert cheap.cheapest.latency_s <= 0.95 * base
@@ -92,7 +92,7 @@ def test_a_period_that_is_met_needs_no_change():
 
 
 def test_speculation_with_a_perfect_free_draft_divides_the_passes():
-    found = plan("chapter-robot", period_s=0.02, draft=Speculation(tokens=5, acceptance=1.0, draft_cost=0.0))
+    found = plan("example-robot", period_s=0.02, draft=Speculation(tokens=5, acceptance=1.0, draft_cost=0.0))
     change = next(item for item in found.changes if item.kind == "speculation")
     decode = found.decision.phase("decode")
 

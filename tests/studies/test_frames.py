@@ -117,7 +117,7 @@ def test_frames_without_a_launch_mode_take_a_graph_and_say_so():
         frames(world, part, deploy, frames_per_s=5.0) for deploy in (BF16, BF16.replace(launch_mode="graph"))
     )
 
-    assert (silent.assumed, given.assumed) == (("launch_mode = graph",), ())
+    assert set(silent.assumed) - set(given.assumed) == {"launch_mode = graph"}
     assert silent.frame_s == given.frame_s > plan(elapsed_s=0.0, window_tokens=None).frame_s
 
 

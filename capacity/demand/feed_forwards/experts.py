@@ -34,7 +34,7 @@ def _routed(e: Experts, width: int) -> Iterator[Module]:
     yield matrix("expert_down", "experts", "experts", width, e.intermediate_size, "expert_columns")
     if e.bias:
         yield vector("expert_up_bias", "experts", up, part="experts", shard="expert_rows", unit=unit)
-        yield vector("expert_down_bias", "experts", width, part="experts", shard="expert_rows")
+        yield vector("expert_down_bias", "experts", width, part="experts", shard="expert_whole")
 
 
 def _shared(e: Experts, width: int) -> Iterator[Module]:
