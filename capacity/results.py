@@ -15,7 +15,7 @@ OUTSIDE_TIME = (
     "activation traffic and cache writes",
 )
 OUTSIDE_DECISION = (
-    "in a bound: kernel launches (an estimate counts them)",
+    "in a bound: kernel launches, and links between devices (an attainable time counts both)",
     "sampling and detokenisation on the host",
     "warm-up: first calls compile, capture graphs and load weights",
 )

@@ -24,7 +24,7 @@ def size(
     Parameters
     ----------
     model : ModelSpec or WorldModelSpec
-        The network; of a world model with an autoregressive head the prompt and the answer are its own.
+        The network; the prompt of a world model is its own, and so is its answer unless the workload gives another.
     hardware : HardwareSpec
         The part.
     workload : Workload or None

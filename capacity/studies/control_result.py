@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from capacity.results import Decision, Result
+from capacity.results import OUTSIDE_MEMORY, Decision, Result
 from capacity.studies.deadline import Timing, Verdict
 
 MAX_BATCH = 64  # robots that a batch is tried for
 NOT_MODELLED = (
+    *OUTSIDE_MEMORY,
     "actuator and controller dynamics",
     "correlation of late decisions (each is judged alone)",
     "other programs on the same device, beyond taken_bytes",

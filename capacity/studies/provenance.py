@@ -16,6 +16,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
+from capacity.specs.world import WorldModelSpec
 from capacity.units import number_format
 
 UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
@@ -72,7 +73,8 @@ def assumptions(subject: Subject, deploy: Deployment, workload: Workload, *, wor
     found = []
     if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
         found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
-    found += [f"{name} = {getattr(deploy, name)}" for name in DEFAULTS if name not in deploy.model_fields_set]
+    names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
+    found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in deploy.model_fields_set]
     found += _of_weights(subject, deploy, "weights" in deploy.model_fields_set)
     if workload_given:
         names = ["prompt_tokens", "output_tokens", "concurrency"]

@@ -90,3 +90,15 @@ def test_layers_with_another_cache_format_are_rows_of_their_own(llama_3_8b):
 
 def test_a_stage_has_the_operators_of_the_decoder_alone(llama_3_8b):
     assert stage_operators(llama_3_8b, BF16, "decoder").costs == decoder_operators(llama_3_8b, BF16).costs
+
+
+# Norms and biases stay at 16 bit, but are computed with the matrices of their operator: one row each, all in fp8.
+def test_norms_are_computed_in_the_format_of_the_matrices_of_their_operator(llama_3_8b):
+    deploy = cap.Deployment(weights="fp8_e4m3", activations="fp8_e4m3", kv_cache="fp8_e4m3")
+    formats = {cost.operator: [] for cost in decoder_operators(llama_3_8b, deploy).costs}
+    for cost in decoder_operators(llama_3_8b, deploy).costs:
+        formats[cost.operator].append(cost.compute_format)
+
+    inside = ("qkv", "output", "gate_up", "down", "attention")
+    assert {name: formats[name] for name in inside} == dict.fromkeys(inside, ["fp8_e4m3"])
+    assert formats["head"] == ["bf16"]  # which weights = fp8 leaves at 16 bit

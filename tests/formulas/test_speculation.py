@@ -95,7 +95,7 @@ def test_a_long_answer_reaches_the_long_run():
 def test_arrays_give_element_by_element_what_scalars_give():
     acceptance = np.array([0.2, 0.6, 1.0])
     found = a.answer_speedup(11, acceptance, 3, draft_cost=0.1, verify_cost=1.2)
-    single = [float(a.answer_speedup(11, float(a), 3, draft_cost=0.1, verify_cost=1.2)) for a in acceptance]
+    single = [float(a.answer_speedup(11, float(one), 3, draft_cost=0.1, verify_cost=1.2)) for one in acceptance]
 
     assert found.tolist() == pytest.approx(single)
 

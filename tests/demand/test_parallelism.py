@@ -1,0 +1,29 @@
+"""Overrides and degrees that a model can have."""
+
+from __future__ import annotations
+
+import pytest
+
+import capacity as cap
+from capacity.demand.parallelism import check_overrides
+
+
+def override(layers):
+    return cap.Deployment(weights="bf16", overrides=[{"part": "lm_head", "format": "int8", "layers": layers}])
+
+
+# A part outside the layers counts as in layer 0: a slice that begins there has it, one that begins later has not.
+def test_a_head_lies_in_layer_0_for_an_override(llama_3_8b):
+    check_overrides(llama_3_8b, override(":1"))
+
+    with pytest.raises(cap.CapacityError, match="lm_head = int8 in layers 1:2 matches nothing"):
+        check_overrides(llama_3_8b, override("1:2"))
+
+
+# 32 layers: the last two, and none beyond.
+def test_an_override_of_attention_needs_a_layer_that_exists(llama_3_8b):
+    last = {"part": "attention", "format": "int8"}
+    check_overrides(llama_3_8b, cap.Deployment(weights="bf16", overrides=[last | {"layers": "31:40"}]))
+
+    with pytest.raises(cap.CapacityError, match="matches nothing in llama-3-8b"):
+        check_overrides(llama_3_8b, cap.Deployment(weights="bf16", overrides=[last | {"layers": "32:40"}]))
