@@ -87,6 +87,8 @@ def check_time(name: str, value: ArrayLike | None, *, zero: bool = False) -> Flo
     """
     if value is None:
         raise CapacityError(f"{name} is missing; give a number{', 0 if there is none' if zero else ''}")
+    if isinstance(value, float) and (MIN_TIME_S <= value <= MAX_TIME_S or (zero and value == 0.0)):
+        return np.asarray(value, dtype=np.float64)
     times = _floats(name, value, "a number")
     if not np.all(np.isfinite(times) & ((times >= 0) if zero else (times > 0))):
         allowed = "not negative" if zero else "positive"

@@ -1,4 +1,4 @@
-"""What one operator costs, as coefficients of tokens, sequences and keys; and what a mixer is told of its formats."""
+"""What one operator costs, as coefficients of tokens, sequences and keys; and the formats that a mixer works with."""
 
 from __future__ import annotations
 

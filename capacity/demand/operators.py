@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -148,26 +148,22 @@ def layer_formats(layer: int, deploy: Deployment) -> LayerFormats:
     )
 
 
+# Coefficients that grow with the layers they stand for; all other fields must be equal where costs are merged.
+PER_LAYER = ("key_flop", "expanded_key_flop", "key_bytes", "token_flop", "sequence_bytes")
+COUNTS = ("layers", "launches")
+
+
 def _merged(costs: list[OperatorCost]) -> Iterator[OperatorCost]:
     """Costs whose layers are alike, as one."""
     alike: dict[tuple[object, ...], list[OperatorCost]] = {}
+    fixed = [field.name for field in fields(OperatorCost) if field.name not in (*PER_LAYER, *COUNTS)]
     for cost in costs:
-        rates = (cost.key_flop, cost.expanded_key_flop, cost.key_bytes, cost.token_flop, cost.sequence_bytes)
-        each = tuple(rate / cost.layers for rate in rates)
-        keys = (cost.window, cost.chunked, cost.source_tokens)
-        alike.setdefault((cost.operator, cost.compute_format, keys, each), []).append(cost)
+        rates = [getattr(cost, name) / cost.layers for name in PER_LAYER]
+        alike.setdefault((*rates, *[getattr(cost, name) for name in fixed]), []).append(cost)
     for members in alike.values():
         first, layers = members[0], sum(cost.layers for cost in members)
-        yield replace(
-            first,
-            layers=layers,
-            launches=layers,
-            key_flop=first.key_flop / first.layers * layers,
-            expanded_key_flop=first.expanded_key_flop / first.layers * layers,
-            key_bytes=first.key_bytes / first.layers * layers,
-            token_flop=first.token_flop / first.layers * layers,
-            sequence_bytes=first.sequence_bytes / first.layers * layers,
-        )
+        scaled = {name: getattr(first, name) / first.layers * layers for name in PER_LAYER}
+        yield replace(first, layers=layers, launches=layers, **scaled)
 
 
 def _weight_costs(model: ModelSpec, deploy: Deployment, names: set[str]) -> Iterator[OperatorCost]:

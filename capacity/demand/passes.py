@@ -47,8 +47,7 @@ class Pass:
     @property
     def shape(self) -> tuple[int, ...]:
         """The broadcast shape of its numbers."""
-        numbers = [self.sequences, self.replica_sequences, self.new_tokens, self.cached_tokens]
-        return np.broadcast_shapes(*map(np.shape, numbers))
+        return np.broadcast(self.sequences, self.replica_sequences, self.new_tokens, self.cached_tokens).shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +131,8 @@ def work(table: OperatorTable, asked: Pass) -> Work:
 def _matrix_block(table: OperatorTable, asked: Pass) -> WorkBlock:
     """Matrices, experts and states: bytes do not depend on cached tokens."""
     costs, sequences = table.costs, np.asarray(asked.sequences, dtype=np.float64)
-    numbers = [asked.sequences, asked.replica_sequences, asked.new_tokens]
-    shape = (len(costs), *np.broadcast_shapes(*map(np.shape, numbers)))
+    numbers = np.broadcast(asked.sequences, asked.replica_sequences, asked.new_tokens)
+    shape = (len(costs), *numbers.shape)
     column = (-1,) + (1,) * (len(shape) - 1)
     tokens = sequences * np.where(table.heads.reshape(column), asked.head_tokens, asked.new_tokens)
     weights, flop = np.empty(shape), np.empty(shape)

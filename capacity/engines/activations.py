@@ -39,7 +39,7 @@ def _of_world(world: WorldModelSpec, deploy: Deployment, rank: int) -> Iterator[
 
 
 def _tokens_of_stages(world: WorldModelSpec) -> Iterator[tuple[str, int]]:
-    """Stages beside the core, and the tokens of one robot or session that go through each together. [token]"""
+    """Stages other than the core, and the tokens of one robot or session that go through each together. [token]"""
     head = world.head
     for encoder in world.encoders:
         yield encoder.stage, world.views * encoder.tokens.sequences(world.frames) * encoder.tokens.encoder_tokens
@@ -64,4 +64,4 @@ def _row(rank: int, in_flight_bytes: int, sequence_bytes: int) -> MemoryRow:
 
 
 Policy = Callable[[ModelSpec, WorldModelSpec | None, Deployment], Iterator[MemoryRow]]
-PEAKS: dict[str, Policy] = {"widest_layer_or_sampler": widest_layer_or_sampler}
+ACTIVATION_PEAKS: dict[str, Policy] = {"widest_layer_or_sampler": widest_layer_or_sampler}

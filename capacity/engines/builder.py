@@ -9,7 +9,7 @@ from capacity.catalog.engines import load_engine
 from capacity.demand.memory import sequence_state_bytes
 from capacity.demand.modules import modules
 from capacity.demand.placement import stored_bytes
-from capacity.engines.activations import PEAKS
+from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS
 from capacity.engines.cache import CACHES
 from capacity.engines.table import MAX_BYTES, MemoryRow, MemoryTable
@@ -36,7 +36,7 @@ def memory_table(subject: ModelSpec | WorldModelSpec, deploy: Deployment) -> Mem
     if world is None or world.core is not None:
         rows += CACHES[policies.cache](model, deploy)
     rows += _state(model, deploy)
-    rows += PEAKS[policies.activations](model, world, deploy)
+    rows += ACTIVATION_PEAKS[policies.activations](model, world, deploy)
     rows += [MemoryRow(part.name, 0, fixed_bytes=part.held_bytes) for part in _residents(world)]
     block_tokens = deploy.block_tokens if world is None else 1  # a session's cache is one growing buffer
     table = MemoryTable(tuple(rows), deploy.pipeline_parallel, block_tokens, deploy.prefill_chunk_tokens)

@@ -76,7 +76,7 @@ def operator_times(work: Work, moved_bytes: list[FloatArray], ceilings: Ceilings
 
 
 def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:
-    """Peak of the compute format of each row, beside the axes of the pass. [FLOP/s]"""
+    """Peak of the compute format of each row, shaped to broadcast with the pass. [FLOP/s]"""
     return _rates(block.compute_formats, ceilings, block.flop.ndim)
 
 
@@ -168,7 +168,7 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, found: Calibration, *, comm_s
 
 @lru_cache(maxsize=1024)
 def _efficiencies(table: FrozenMapping[str, float], operators: tuple[str, ...], dimensions: int) -> FloatArray:
-    """The efficiency of each row, beside the axes of the pass. [1]"""
+    """The efficiency of each row, shaped to broadcast with the pass. [1]"""
     default = table.get("default", 1.0)
     shares = np.array([table.get(name, default) for name in operators])
     return shares.reshape((-1,) + (1,) * (dimensions - 1))

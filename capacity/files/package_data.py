@@ -45,7 +45,7 @@ def names(folder: str, suffix: str) -> tuple[str, ...]:
 
 
 def folder(path: str) -> Path:
-    """A shipped folder as a path; ``hardware_specs`` lies inside the installed package, or beside it in a checkout.
+    """A shipped folder as a path; ``hardware_specs`` lies inside the installed package, or next to it in a checkout.
 
     >>> folder("hardware_specs").name
     'hardware_specs'

@@ -12,6 +12,7 @@ from capacity.inputs import check_time
 
 _EXACT = 1e-9  # a latency that equals its deadline but for rounding is in time
 _NORMAL = NormalDist()
+_QUANTILE_99 = _NORMAL.inv_cdf(0.99)
 
 
 def percentile_latency_s(median_s: ArrayLike, *, p99_over_p50: ArrayLike, percentile: ArrayLike) -> FloatArray:
@@ -84,19 +85,28 @@ def miss_rate(median_s: ArrayLike, *, p99_over_p50: ArrayLike, deadline_s: Array
     sigma = _sigma(p99_over_p50)
     gap = np.log(deadline / median)
     spread = np.where(sigma > 0, sigma, 1.0)
-    late = np.vectorize(lambda z: 1.0 - _NORMAL.cdf(float(z)), otypes=[float])(gap / spread)
+    late = _above(gap / spread)
     return np.where(sigma > 0, late, np.where(gap < -_EXACT, 1.0, 0.0))
+
+
+def _above(z: FloatArray) -> FloatArray:
+    """Share of a normal distribution above z."""
+    if np.ndim(z) == 0:
+        return np.asarray(1.0 - _NORMAL.cdf(float(z)))
+    return np.vectorize(lambda one: 1.0 - _NORMAL.cdf(float(one)), otypes=[float])(z)
 
 
 def _sigma(p99_over_p50: ArrayLike) -> FloatArray:
     jitter = np.asarray(p99_over_p50, dtype=float)
     if not np.all(np.isfinite(jitter) & (jitter >= 1)):
         raise CapacityError(f"p99_over_p50 is at least 1, got {p99_over_p50!r}")
-    return np.log(jitter) / _NORMAL.inv_cdf(0.99)
+    return np.log(jitter) / _QUANTILE_99
 
 
 def _normal_quantile(percentile: ArrayLike) -> FloatArray:
     wanted = np.asarray(percentile, dtype=float)
     if not np.all((wanted > 0) & (wanted < 100)):
         raise CapacityError(f"percentile lies between 0 and 100, both excluded, got {percentile!r}")
+    if wanted.ndim == 0:
+        return np.asarray(_NORMAL.inv_cdf(float(wanted) / 100.0))
     return np.vectorize(lambda q: _NORMAL.inv_cdf(float(q) / 100.0), otypes=[float])(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil
 from numbers import Real
 
@@ -98,7 +98,13 @@ def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deploymen
         raise CapacityError("bound_only judges no launch mode; leave launch_mode out of the deployment")
     if bound_only or deploy.launch_mode is not None:
         return deploy, []
-    return deploy.replace(launch_mode=ASSUMED_LAUNCH_MODE), [f"launch_mode = {ASSUMED_LAUNCH_MODE}"]
+    return _graphed(deploy), [f"launch_mode = {ASSUMED_LAUNCH_MODE}"]
+
+
+@lru_cache(maxsize=256)
+def _graphed(deploy: Deployment) -> Deployment:
+    """The deployment in the assumed launch mode; one object for equal deployments, which caches then find at once."""
+    return deploy.replace(launch_mode=ASSUMED_LAUNCH_MODE)
 
 
 def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:

@@ -182,7 +182,7 @@ def toml() -> str:
     memory, flop, memory_parts, flop_parts = typical_share()
     comment = (
         "# Printed by `python -m capacity.validation.fit_world`; not edited by hand.\n"
-        "# Efficiencies are shares of the ceilings measured on a part; where nobody measured, typical_share of the\n"
+        "# Efficiencies are shares of the ceilings measured on a part; where none was measured, typical_share of the\n"
         f"# datasheet stands in: medians over {memory_parts} (memory) and {flop_parts} (bf16) measured parts."
     )
     parts = [comment, f"[typical_share]\nmemory = {memory:.3f}\nflop = {flop:.3f}"]

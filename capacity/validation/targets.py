@@ -119,7 +119,7 @@ def absent(runs: Iterable[MeasuredRun], source_name: str, *kinds: str) -> str:
 
 
 def other_kernels(runs: Iterable[MeasuredRun]) -> Iterator[str]:
-    """One sentence a device for runs that were made by another kernel than the present one."""
+    """One sentence per device for runs that were made by another kernel than the present one."""
     present = {"cpu": library.source_sha256(), "gpu": source.kernel_sha256()}
     of_kernel = [run for run in runs if run.software.backend != "torch"]
     for source_name, device in DEVICES.items():

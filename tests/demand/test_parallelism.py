@@ -6,6 +6,7 @@ import pytest
 
 import capacity as cap
 from capacity.demand.parallelism import check_overrides
+from capacity.demand.placement import weight_shards
 
 
 def override(layers):
@@ -27,3 +28,10 @@ def test_an_override_of_attention_needs_a_layer_that_exists(llama_3_8b):
 
     with pytest.raises(cap.CapacityError, match="matches nothing in llama-3-8b"):
         check_overrides(llama_3_8b, cap.Deployment(weights="bf16", overrides=[last | {"layers": "32:40"}]))
+
+
+# 8 experts over 2 of 4 devices each, cut in two: sizes of memory are whole numbers, whichever degree divides them.
+def test_bytes_of_experts_over_devices_are_whole_numbers(mixtral_8x7b):
+    deploy = cap.Deployment(weights="bf16", tensor_parallel=2, data_parallel=2, expert_parallel=2)
+
+    assert all(type(shard.total_bytes) is int for shard in weight_shards(mixtral_8x7b, deploy))

@@ -10,7 +10,7 @@ import pytest
 import capacity as cap
 from capacity.catalog.engines import engine_ids, load_engine
 from capacity.catalog.worlds import load_world_model
-from capacity.engines.activations import PEAKS
+from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS
 from capacity.engines.builder import budget_bytes, memory_table
 from capacity.engines.cache import CACHES
@@ -75,7 +75,7 @@ def test_every_engine_names_policies_that_exist():
     assert "reference" in files
     for name, entry in files.items():
         table = tomllib.loads(entry.read_text(encoding="utf-8"))
-        known = {"budget": BUDGETS, "cache": CACHES, "activations": PEAKS}
+        known = {"budget": BUDGETS, "cache": CACHES, "activations": ACTIVATION_PEAKS}
         assert set(table["policies"]) == set(known)
         for kind, policy in table["policies"].items():
             assert policy in known[kind], (name, kind)

@@ -3,7 +3,7 @@
 import pytest
 
 from capacity.catalog.engines import engine_ids, load_engine
-from capacity.engines.activations import PEAKS
+from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS
 from capacity.engines.cache import CACHES
 from capacity.errors import SpecError
@@ -32,7 +32,7 @@ def test_every_policy_of_a_shipped_engine_is_a_function(name):
     assert engine.name == name
     assert engine.policies.budget in BUDGETS
     assert engine.policies.cache in CACHES
-    assert engine.policies.activations in PEAKS
+    assert engine.policies.activations in ACTIVATION_PEAKS
     assert engine.sources
 
 

@@ -22,7 +22,7 @@ def weights(feed_forward: Dense, width: int) -> Iterator[Module]:
 
 
 def activation_elements(feed_forward: Dense, *, tensor_parallel: int) -> int:
-    """Gate, up, activation and product of a token. [element]"""
+    """Gate, up, activation and product per token. [element]"""
     return 4 * -(-feed_forward.intermediate_size // tensor_parallel)
 
 

@@ -47,7 +47,7 @@ def _shared(e: Experts, width: int) -> Iterator[Module]:
 
 
 def activation_elements(e: Experts, *, tensor_parallel: int) -> int:
-    """Gate, up, activation and product of a token in the experts it visits and the shared one. [element]"""
+    """Gate, up, activation and product per token, in the experts it visits and the shared one. [element]"""
     visited = e.experts_per_token * e.intermediate_size
     return 4 * -(-(visited + e.shared_intermediate_size) // tensor_parallel)
 

@@ -119,7 +119,7 @@ def state_bits(a: Attention, formats: LayerFormats, *, tensor_parallel: int) -> 
 
 
 def activation_elements(a: Attention, *, tensor_parallel: int) -> int:
-    """Query, key and value of a token, rotated query and key, attended values. [element]"""
+    """Query, key and value per token, rotated query and key, attended values. [element]"""
     kv_heads = max(1, a.kv_heads // tensor_parallel)
     query_heads = -(-a.query_heads // tensor_parallel)
     return (query_heads + kv_heads) * (2 * a.head_size + a.value_head_size)

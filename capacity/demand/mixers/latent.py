@@ -100,7 +100,7 @@ def state_bits(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: in
 
 
 def activation_elements(a: LatentAttention, *, tensor_parallel: int) -> int:
-    """Expanded queries, keys and values of a token, its compressed query and its latent. [element]"""
+    """Expanded queries, keys and values per token, its compressed query and its latent. [element]"""
     heads = -(-a.query_heads // tensor_parallel)
     expanded = heads * (2 * (a.nope_size + a.rope_size) + 2 * a.value_size)
     return expanded + (a.query_rank or 0) + a.latent_size

@@ -62,7 +62,7 @@ def state_bits(mixer: StateMixer, formats: LayerFormats, *, tensor_parallel: int
 
 
 def activation_elements(mixer: StateMixer, *, tensor_parallel: int) -> int:
-    """Outputs of the matrices of a token, before and after the recurrence. [element]"""
+    """Outputs of the matrices per token, before and after the recurrence. [element]"""
     return 2 * sum(-(-item.rows // tensor_parallel) for item in mixer.matrices)
 
 
