@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -80,6 +81,20 @@ def _model_reason(case: Case) -> str | None:
     if len(stages) > 1 or not ordinary:
         return "was fitted to dense gated decoders with ordinary attention"
     return None
+
+
+def uncovered(case: Case, phases: Sequence[str]) -> str:
+    """Why no calibration covers some phases of a case, as a note."""
+    deploy = case.deploy
+    modes = {phase: deploy.launch_mode_of(phase) for phase in phases}
+    without = [phase for phase, mode in modes.items() if mode is None]
+    if deploy.devices > 1:
+        reason = f"{deploy.devices} devices"
+    elif without:
+        reason = f"phases without a launch mode ({', '.join(without)})"
+    else:
+        reason = f"launch mode {', '.join(dict.fromkeys(map(str, modes.values())))}"
+    return f"no estimate: no calibration covers {reason}"
 
 
 def within_calibrated_range(scope: Scope, batch: ArrayLike, context_tokens: ArrayLike) -> BoolArray:

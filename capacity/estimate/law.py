@@ -127,7 +127,7 @@ def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int, comm_s
     )
 
 
-def calibrated_s(phase: Phase, ceilings: Ceilings, found: Calibration, *, comm_s: ArrayLike = 0.0) -> FloatArray:
+def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration, *, comm_s: ArrayLike = 0.0) -> FloatArray:
     """Time of one pass by the law with the constants of a calibration. Shape: of the pass. [s]
 
     Parameters
@@ -136,7 +136,7 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, found: Calibration, *, comm_s
         Work of one pass, layers and sequences.
     ceilings : Ceilings
         Rates of which the calibration's efficiencies are shares.
-    found : Calibration
+    calibration : Calibration
         Constants.
     comm_s : array_like
         Time on links. [s]
@@ -148,21 +148,21 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, found: Calibration, *, comm_s
             block.flop,
             bytes_per_s=ceilings.bytes_per_s,
             flop_per_s=rates_of(block, ceilings),
-            memory_efficiency=_efficiencies(found.memory_efficiency, block.operators, block.flop.ndim),
-            flop_efficiency=_efficiencies(found.flop_efficiency, block.operators, block.flop.ndim),
+            memory_efficiency=_efficiencies(calibration.memory_efficiency, block.operators, block.flop.ndim),
+            flop_efficiency=_efficiencies(calibration.flop_efficiency, block.operators, block.flop.ndim),
         )
         total = total + operators.sum(axis=0)
     return latency.step_s(
         total,
         layers=phase.layers,
-        layer_s=found.layer_s,
+        layer_s=calibration.layer_s,
         launches=phase.work.launches,
-        launch_s=found.launch_s,
+        launch_s=calibration.launch_s,
         sequences=phase.sequences,
-        sequence_s=found.sequence_s,
+        sequence_s=calibration.sequence_s,
         comm_s=comm_s,
-        host_floor_s=found.host_floor_s,
-        prefill_share=found.prefill_share,
+        host_floor_s=calibration.host_floor_s,
+        prefill_share=calibration.prefill_share,
     )
 
 

@@ -10,7 +10,7 @@ from capacity.arrays import ArrayLike, BoolArray, IntArray
 from capacity.demand.passes import local_sequences
 from capacity.engines.table import MAX_BYTES, MemoryTable, RankMemory
 from capacity.errors import CapacityError
-from capacity.formulas import limits
+from capacity.formulas import limits, paging
 from capacity.inputs import LARGEST_COUNT
 from capacity.specs.deployment import Deployment
 
@@ -43,34 +43,6 @@ def refuse_overflow(table: MemoryTable, *, batch: ArrayLike, context_tokens: Arr
         raise CapacityError("batch {} with context {} asks for more than 2^62 bytes".format(*pair))
 
 
-def held_tokens(context_tokens: ArrayLike, window_tokens: int, block_tokens: int = 1) -> IntArray:
-    """Tokens that a layer holds: min(context, window), each rounded up to whole blocks. Shape: of context. [token]
-
-    Parameters
-    ----------
-    context_tokens : array_like
-        Tokens of each. [token]
-    window_tokens : int
-        Most tokens that a layer holds; 0 for no window. [token]
-    block_tokens : int
-        Tokens of a cache block. [token]
-
-    Returns
-    -------
-    ndarray
-        In the shape of ``context_tokens``. [token]
-
-    Examples
-    --------
-    >>> int(held_tokens(100, 64, 16)), int(held_tokens(33, 0, 16))
-    (64, 48)
-    """
-    context = np.asarray(context_tokens)
-    if window_tokens:
-        context = np.minimum(context, window_tokens)
-    return context if block_tokens == 1 else -(-context // block_tokens) * block_tokens
-
-
 def sequence_cache_bytes(rank: RankMemory, context_tokens: ArrayLike, *, block_tokens: int = 1) -> Any:
     """Key-value cache of one sequence on a device of one pipeline rank, in the shape of ``context_tokens``. [B]
 
@@ -90,7 +62,7 @@ def sequence_cache_bytes(rank: RankMemory, context_tokens: ArrayLike, *, block_t
     """
     held: Any = np.zeros(np.shape(context_tokens), dtype=np.int64)
     for size, window in zip(rank.cache_token_bytes, rank.window_tokens, strict=True):
-        held = held + size * held_tokens(context_tokens, window, block_tokens)
+        held = held + size * paging.blocked_tokens(context_tokens, window, block_tokens)
     return held
 
 
@@ -184,6 +156,7 @@ def heaviest_bytes(table: MemoryTable, deploy: Deployment, *, batch: int, contex
     int
         Per device. [B]
     """
+    refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = local_sequences(batch, deploy)
     return max(
         [int(total_bytes(table, rank, sequences=local, context_tokens=context_tokens)) for rank in table.by_rank]
@@ -208,6 +181,7 @@ def fits(
     context_tokens : array_like
         Tokens of each. [token]
     """
+    refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = local_sequences(batch, deploy)
     holds: Any = np.less_equal(batch, deploy.max_sequences or LARGEST_COUNT)
     for rank in table.by_rank:

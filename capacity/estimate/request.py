@@ -13,10 +13,10 @@ from capacity.demand.world_passes import world_decode_phase, world_prefill_phase
 from capacity.demand.world_phases import encode_phase
 from capacity.errors import CapacityError
 from capacity.estimate import memory
-from capacity.estimate.calibrated import describe, reason_out_of_scope, within_calibrated_range
+from capacity.estimate.calibrated import describe, reason_out_of_scope, uncovered, within_calibrated_range
 from capacity.estimate.case import Case, Subject
 from capacity.estimate.time import RESOURCES, PhaseFigures, attainable_s, calibrations_of, formats_of, phase_figures
-from capacity.results import Estimate, OperatorRow
+from capacity.results import OUTSIDE_TIME, Estimate, OperatorRow
 from capacity.specs.calibration import Calibration
 from capacity.specs.world import WorldModelSpec
 
@@ -123,7 +123,7 @@ class _Band:
 def _estimate(
     case: Case, quantity: str, phases: tuple[Phase, ...], batch: ArrayLike, context_tokens: ArrayLike
 ) -> Estimate:
-    memory.refuse_overflow(case.memory, batch=batch, context_tokens=context_tokens)
+    fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
     sheet = case.sheet if case.world is None else case.bound_ceilings(formats_of(phases))
     found = calibrations_of(case, phases)
     remarks, found = _usable(case, phases, found)
@@ -133,7 +133,6 @@ def _estimate(
     reachable, notes = attainable_s(case, phases)
     shape = np.broadcast_shapes(np.shape(batch), np.shape(context_tokens))
     operators, code = _largest_operator(figures)
-    fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
     return Estimate(
         quantity=quantity,
         bound=_in_shape(bound, shape),
@@ -147,7 +146,16 @@ def _estimate(
         attainable=None if reachable is None else _in_shape(reachable, shape),
         rows=() if shape else _operator_rows(figures),
         notes=(*sheet.notes, *notes, *remarks, *beyond),
+        not_modelled=(*OUTSIDE_TIME, *(encode_left_out(case) if quantity == "TTFT" else ())),
     )
+
+
+def encode_left_out(case: Case) -> tuple[str, ...]:
+    """That the time to first token of a bare model leaves out its encoders, which only a world model describes."""
+    encoders = [stage.name for stage in case.model.stages if stage.role == "encoder"]
+    if case.world is not None or not encoders:
+        return ()
+    return (f"encode of images ({', '.join(encoders)}): TTFT is that of the prompt alone",)
 
 
 def _in_shape(value: Any, shape: tuple[int, ...]) -> Any:
@@ -167,11 +175,8 @@ def _usable(
 ) -> tuple[tuple[str, ...], list[Calibration | None]]:
     """The calibrations that apply, and what to know of them or why there is none."""
     if found[0] is None:
-        mode = case.deploy.launch_mode_of(phases[0].name)
-        devices = case.deploy.devices
-        uncovered = "covers this case" if devices == 1 else f"covers {devices} devices"
-        missing = f"no estimate: no calibration of launch mode {mode} {uncovered}" if mode else ""
-        return ((missing,) if missing else ()), found
+        asked = case.world is not None or case.deploy.launch_mode is not None
+        return ((uncovered(case, [phase.name for phase in phases]),) if asked else ()), found
     if reason := reason_out_of_scope(case):
         return (f"no estimate: calibration {found[0].name} {reason}",), [None] * len(found)
     return tuple(dict.fromkeys([describe(item) for item in found if item is not None])), found

@@ -46,7 +46,7 @@ def formats_of(phases: Sequence[Phase]) -> frozenset[str]:
     return frozenset().union(*[phase.work.compute_formats for phase in phases])
 
 
-def phase_figures(case: Case, phase: Phase, sheet: Ceilings, found: Calibration | None) -> PhaseFigures:
+def phase_figures(case: Case, phase: Phase, sheet: Ceilings, calibration: Calibration | None) -> PhaseFigures:
     """Bound of one phase, and its estimate with a calibration; no estimate lies below the bound.
 
     Parameters
@@ -57,22 +57,22 @@ def phase_figures(case: Case, phase: Phase, sheet: Ceilings, found: Calibration 
         Work of its passes.
     sheet : Ceilings
         Ceilings of the bound.
-    found : Calibration or None
+    calibration : Calibration or None
         Constants of the law.
     """
     moved = charged_bytes(phase.work, sheet.cache_bytes * case.deploy.pipeline_parallel)
     times = operator_times(phase.work, moved, sheet)
     bound = phase.passes * ceiling_s(times, sheet, launches=0, comm_s=0.0)
     value = None
-    if found is not None:
-        shares_of = efficiency_ceilings(case, frozenset(sheet.flop_per_s), found)
-        value = np.maximum(bound, phase.passes * calibrated_s(phase, shares_of, found))
-    return PhaseFigures(phase, moved, times, bound, value, found)
+    if calibration is not None:
+        ceilings = efficiency_ceilings(case, frozenset(sheet.flop_per_s), calibration)
+        value = np.maximum(bound, phase.passes * calibrated_s(phase, ceilings, calibration))
+    return PhaseFigures(phase, moved, times, bound, value, calibration)
 
 
 @lru_cache(maxsize=512)
-def efficiency_ceilings(case: Case, formats: frozenset[str], found: Calibration) -> Ceilings:
-    """The ceilings of which the efficiencies of a calibration are shares.
+def efficiency_ceilings(case: Case, formats: frozenset[str], calibration: Calibration) -> Ceilings:
+    """The rates to which the efficiencies of a calibration apply.
 
     Raises
     ------
@@ -80,12 +80,12 @@ def efficiency_ceilings(case: Case, formats: frozenset[str], found: Calibration)
         If the part has no path for one of ``formats``.
     """
     hardware, activations = case.hardware, case.deploy.activations
-    if found.typical_share is not None:
-        measured = measured_ceilings(hardware, formats, activations, found.typical_share)
+    if calibration.typical_share is not None:
+        measured = measured_ceilings(hardware, formats, activations, calibration.typical_share)
         if measured is not None:
             return measured
     rates = {name: require_peak(hardware, name, activations) for name in formats}
-    return Ceilings(found.read_bytes_per_s or hardware.memory.bytes_per_s, rates, 0.0, 0)
+    return Ceilings(calibration.read_bytes_per_s or hardware.memory.bytes_per_s, rates, 0.0, 0)
 
 
 def calibrations_of(case: Case, phases: Sequence[Phase]) -> list[Calibration | None]:

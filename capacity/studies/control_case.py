@@ -13,6 +13,7 @@ from capacity.demand.phases import Phase
 from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate import memory
+from capacity.estimate.calibrated import uncovered
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.decision import decide, decision_s
 from capacity.estimate.time import attainable_by_phase
@@ -123,16 +124,5 @@ def world_notes(case: Case, decision: Decision, *, bound_only: bool) -> tuple[st
     subject = case.subject
     notes = [*subject.notes]
     if decision.value_s is None and not bound_only:
-        notes.append(
-            f"no estimate: no calibration covers {_uncovered(case.deploy, decision)}; the bound alone is judged"
-        )
+        notes.append(f"{uncovered(case, [phase.name for phase in decision.phases])}; the bound alone is judged")
     return tuple(notes)
-
-
-def _uncovered(deploy: Deployment, decision: Decision) -> str:
-    if deploy.devices > 1:
-        return f"{deploy.devices} devices"
-    without = [phase.name for phase in decision.phases if phase.launch_mode is None]
-    if without:
-        return f"phases without a launch mode ({', '.join(without)})"
-    return f"launch mode {', '.join(dict.fromkeys(str(phase.launch_mode) for phase in decision.phases))}"

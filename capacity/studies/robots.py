@@ -1,4 +1,4 @@
-"""How many robots one device decides for, by how their requests reach it."""
+"""How many robots one replica (mostly one device) decides for, by how their requests reach it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from capacity.studies.deadline import Timing, late_s, limit_s
 def robots_per_device(case: ControlCase, timing: Timing) -> Robots:
     """Largest numbers of robots served one after another, with batching of unsynchronised and of synchronised requests.
 
-    Served one after another, each robot has the device to itself once per interval between its requests. With batching
-    of unsynchronised requests, one that just missed a batch waits for it and then for its own, and a batch must be done
-    before its robots ask again; a single robot waits for none.
+    Served one after another, each robot has a data-parallel rank to itself once per interval between its requests. With
+    batching of unsynchronised requests, one that just missed a batch waits for it and then for its own, and a batch
+    must be done before its robots ask again; a single robot waits for none.
     """
     batches = np.arange(1, MAX_BATCH + 1)
     times, fits = case.decisions_s(batches), case.fits(batches)
@@ -25,7 +25,11 @@ def robots_per_device(case: ControlCase, timing: Timing) -> Robots:
     waits = np.minimum(batches, 2)
     any_time = met(waits * times, timing) & fits & (times <= request_interval_s)
     alone = int(sharing.robots_unbatched(times[0], replan_interval_s=request_interval_s)) if together[0] else 0
-    return Robots(in_turns=alone, batched_at_any_time=leading(any_time), batched_together=leading(together))
+    return Robots(
+        in_turns=alone * case.deploy.data_parallel,
+        batched_at_any_time=leading(any_time),
+        batched_together=leading(together),
+    )
 
 
 def met(decision_s: ArrayLike, timing: Timing) -> BoolArray:

@@ -130,16 +130,8 @@ def size_at(
         objectives=_objectives(workload, ttft, tpot),
         evidence=evidence(case, tpot, ttft),
         notes=(*notes(case, at.batch, at.memory_tokens), *unused(workload)),
-        not_modelled=not_modelled(case),
+        not_modelled=(*NOT_MODELLED, *request.encode_left_out(case)),
     )
-
-
-def not_modelled(case: Case) -> tuple[str, ...]:
-    """What a sizing leaves out; of a bare model with encoders also encode, which only a world model describes."""
-    encoders = [stage.name for stage in case.model.stages if stage.role == "encoder"]
-    if case.world is not None or not encoders:
-        return NOT_MODELLED
-    return (*NOT_MODELLED, f"encode of images ({', '.join(encoders)}): TTFT is that of the prompt alone")
 
 
 def _binding(case: Case, at: OperatingPoint, ledger: Ledger, weight_bytes: int, max_batch: int) -> Binding:

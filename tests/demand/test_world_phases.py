@@ -222,3 +222,9 @@ def test_a_stage_phase_counts_the_new_tokens_of_every_sequence():
     assert short.moved_bytes == long.moved_bytes
     layer = 32 * (4 * 4096**2 + 3 * 4096 * 11_008)
     assert long.flop - short.flop == 2 * (2 * 2 * layer + (11 + 12) * 4 * 32 * 4096)
+
+
+def test_a_head_that_makes_nothing_plans_nothing_though_it_names_a_stage():
+    world = load_world_model("dreamerv3-12m").replace(**{"head.stage": "core"})
+
+    assert [phase.name for phase in decision_phases(world, Deployment(), batch=1)] == ["encode", "prefill"]

@@ -275,3 +275,20 @@ def test_a_request_of_impossible_times_gives_no_number(times, sentence):
     with pytest.raises(cap.CapacityError, match=sentence):
         cap.request_latency(*times, 2)
     assert cap.request_latency(0.2, 0.05, np.array([1, 3])).tolist() == pytest.approx([0.2, 0.3])
+
+
+def test_a_world_model_without_a_launch_mode_says_which_phases_lack_one():
+    world, part = cap.load_world_model("openvla-7b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    asked = {"batch": 1, "prompt_tokens": world.prompt_tokens}
+    notes = cap.ttft(world, part, cap.Deployment(launch_mode={"encode": "graph"}), **asked).notes
+
+    assert "no estimate: no calibration covers phases without a launch mode (prefill)" in notes
+
+
+def test_a_bare_model_with_encoders_says_that_its_ttft_leaves_out_encode():
+    world, part = cap.load_world_model("openvla-7b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    asked = {"batch": 1, "prompt_tokens": world.prompt_tokens}
+    bare, whole = (cap.ttft(model, part, cap.Deployment(), **asked) for model in (world.model, world))
+
+    assert any("encode of images (siglip, dinov2)" in line for line in bare.not_modelled)
+    assert not any("encode" in line for line in whole.not_modelled)

@@ -123,3 +123,12 @@ def test_nonsense_is_refused():
 def test_counts_that_are_not_whole_are_refused(tokens, drafted):
     with pytest.raises(CapacityError, match="must be a whole number"):
         a.answer_speedup(tokens, 1.0, drafted, draft_cost=0.05, verify_cost=1)
+
+
+def test_the_longest_answer_and_the_longest_draft_are_allowed_and_no_longer_ones():
+    assert float(a.expected_steps(1, 0.5, 1024)) == 1.0
+
+    with pytest.raises(CapacityError, match="between 1 and 1,024"):
+        a.expected_steps(1, 0.5, 1025)
+    with pytest.raises(CapacityError, match="between 1 and 100,000"):
+        a.expected_steps(100_001, 0.5, 1)

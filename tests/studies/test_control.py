@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import capacity as cap
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model, world_model_ids
 from capacity.demand.world_phases import decision_phases
@@ -370,3 +371,26 @@ def test_nonsense_is_refused(options, message):
 def test_a_world_model_without_steps_views_or_a_known_head_is_refused(change):
     with pytest.raises(CapacityError, match="pi0"):
         load_world_model("pi0").replace(**change)
+
+
+# 2^24 robots of a million text tokens hold 2^24 x 2^20 x 524,288 bytes of cache, 2^63: no such number wraps around.
+def test_robots_beyond_64_bits_of_memory_are_refused():
+    world = load_world_model("openvla-7b").replace(text_tokens=2**20)
+
+    with pytest.raises(cap.CapacityError, match=r"more than 2\^62 bytes"):
+        cap.control(world, cap.load_hardware("nvidia-h100-sxm5-80gb"), **TIMES_OF_A_ROBOT, robots=2**24)
+
+
+# Two ranks each serve one robot after another, so twice as many; a batch is cut in two halves, and batches are tried up to 64.
+def test_two_data_parallel_ranks_serve_twice_as_many_robots():
+    world, part = load_world_model("openvla-7b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    one, two = (
+        cap.control(world, part, cap.Deployment(data_parallel=ranks), **TIMES_OF_A_ROBOT, bound_only=True).robots
+        for ranks in (1, 2)
+    )
+
+    assert two.in_turns == 2 * one.in_turns
+    assert two.batched_at_any_time == min(64, 2 * one.batched_at_any_time)
+
+
+TIMES_OF_A_ROBOT = {"period_s": 0.5, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
