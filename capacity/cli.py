@@ -71,7 +71,7 @@ def root(
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file may be named by bytes that are no characters
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file may be named by bytes that are not valid text
     sys.exit(run(sys.argv[1:]))
 
 

@@ -30,7 +30,7 @@ def table() -> str:
         ("quantity", "judged on", "result"),
         ("---", "---", "---"),
         (
-            "parameters and cache of a token",
+            "parameters and cache per token",
             "counts of `transformers` on the meta device, tests/data/model_oracle.csv",
             f"{counts['exact']} models equal to the integer and the byte, {counts['wrong']} wrong, "
             f"{counts['refused']} of a type refused by name",

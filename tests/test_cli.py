@@ -77,7 +77,9 @@ def test_mixtral_in_bf16_does_not_fit_one_h100_and_the_missing_memory_is_said(ca
     printed = capsys.readouterr().out
 
     assert code == 1
-    assert re.match(r"does not fit: [0-9.]+ GiB missing per device; fits on 2 \(--tensor-parallel 2\)\n", printed)
+    assert re.match(
+        r"does not fit: [0-9.]+ GiB missing per device; fits on 2 devices \(--tensor-parallel\s2\)\n", printed
+    )
     assert "weights alone need 86.99 GiB" in printed  # 46,702,792,704 parameters of 2 bytes
     assert "times that memory does not allow" in printed
 
@@ -503,10 +505,33 @@ def test_world_models_are_listed_with_the_command_that_takes_them(capsys):
     assert kinds[MODEL] == "model"
 
 
+def test_a_world_model_is_shown_with_what_enters_it_and_its_sources(capsys):
+    assert run(["models", "show", "pi0"]) == 0
+    printed = capsys.readouterr().out
+    assert "pi0, flow head, 10 steps, 50 actions per decision" in printed
+    assert "Physical-Intelligence/openpi" in printed
+
+    found = printed_json(capsys, "models", "show", "pi0")
+    assert (found["name"], found["parameters"]) == ("pi0", 3_238_044_400)
+    assert found["spec"]["head"]["kind"] == "flow"
+
+
+def test_help_shows_no_type_of_a_flag(capsys):
+    run(["size", "--help"])
+    flags = [line for line in capsys.readouterr().out.splitlines() if "--json" in line or "--all-parts" in line]
+    assert flags
+    assert not any("bool" in line for line in flags)
+
+
+@pytest.mark.parametrize("policy", ["pi0", "pi0.5", "smolvla", "gr00t-n1.7-3b", "octo-base", "pi0-fast", "v-jepa-2-ac"])
+def test_a_policy_has_no_frame_rate(capsys, policy):
+    assert run(["frames", policy, PART, "--frames-per-s", "5"]) == 2
+    assert f"{policy} makes no frame: its " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["models", "show", "pi0"], "pi0 is a world model: use capacity control pi0 PART"),
         (["size", "pi0", PART], "ask for a decision with control"),
         (["size", "pi0", "--all-parts"], "ask for a decision with control"),
     ],

@@ -1,4 +1,4 @@
-"""Names of files on the command line: empty ones, and bytes that are no characters."""
+"""Names of files on the command line: empty ones, and bytes that are not valid text."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def measure(
     ],
     device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where to run.")] = "cpu",
     quick: Annotated[
-        bool, typer.Option("--quick", help="One small shape and few cases, to see whether everything works.")
+        bool,
+        typer.Option("--quick", metavar="", help="One small shape and few cases, to see whether everything works."),
     ] = False,
     out: Annotated[
         str | None,

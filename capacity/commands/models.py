@@ -9,7 +9,7 @@ import typer
 
 from capacity.catalog.models import load_model, model_ids
 from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.commands.names import model_named
+from capacity.commands.names import subject_named
 from capacity.commands.options import Json
 from capacity.commands.output import as_json
 from capacity.demand.memory import cache_rows, sequence_state_bytes
@@ -17,6 +17,7 @@ from capacity.demand.parameters import parameter_count
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
+from capacity.specs.world import WorldModelSpec
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Models: list them, show one with its shapes, check a config.json."
@@ -52,15 +53,19 @@ def show_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A name, config.json or folder.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Show layers, parameters by module, checkpoint, notes and sources of one model."""
-    spec = model_named(model)
+    """Show layers, parameters by module, checkpoint, notes and sources of one model or world model."""
+    spec = subject_named(model)
+    network = spec.model if isinstance(spec, WorldModelSpec) else spec
     if json:
-        print(as_json(summary(spec) | {"spec": spec.model_dump(mode="json")}))
+        print(as_json(summary(network) | {"name": spec.name, "spec": spec.model_dump(mode="json")}))
         return
     from capacity.presentation import terminal
-    from capacity.presentation.sheets.models import model_sheet
+    from capacity.presentation.sheets.models import model_sheet, world_model_sheet
 
-    terminal.show(model_sheet(spec, summary(spec)))
+    if isinstance(spec, WorldModelSpec):
+        terminal.show(world_model_sheet(spec, summary(network)))
+    else:
+        terminal.show(model_sheet(spec, summary(network)))
 
 
 @app.command("check", no_args_is_help=True)

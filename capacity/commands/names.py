@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from capacity.catalog.models import load_model, model_ids
-from capacity.errors import CapacityError
 from capacity.estimate.case import Subject
-from capacity.specs.model import ModelSpec
 
 
 def subject_named(name: str) -> Subject:
@@ -19,19 +17,6 @@ def subject_named(name: str) -> Subject:
     from capacity.catalog.worlds import load_world_model
 
     return load_world_model(name) if _is_world_model(name) else load_model(name)
-
-
-def model_named(name: str) -> ModelSpec:
-    """The model of a name, file or folder.
-
-    Raises
-    ------
-    CapacityError
-        If there is none, or the name is that of a world model, which another command takes.
-    """
-    if _is_world_model(name):
-        raise CapacityError(f"{name} is a world model: use capacity control {name} PART")
-    return load_model(name)
 
 
 def _is_world_model(name: str) -> bool:

@@ -27,7 +27,7 @@ def _option(name: str, metavar: str, about: str, panel: str) -> Any:
     return typer.Option(name, metavar=metavar, help=about, rich_help_panel=panel, show_default=False)
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.", rich_help_panel=_RESULT)]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON and nothing else.", rich_help_panel=_RESULT)]
 Out = Annotated[str | None, _option("--out", "FILE.json", "Also write the result to this file.", _RESULT)]
 
 

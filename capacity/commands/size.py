@@ -36,7 +36,7 @@ def size(
         str | None, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)
     ] = None,
     all_parts: Annotated[
-        bool, typer.Option("--all-parts", help="One row for each part, those that fit first.")
+        bool, typer.Option("--all-parts", metavar="", help="One row for each part, those that fit first.")
     ] = False,
     json: Json = False,
     out: Out = None,

@@ -36,7 +36,9 @@ def validate(
         str | None,
         typer.Option("--plot", metavar="PNG", help="Draw predicted against measured.", show_default=False),
     ] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Print every run: predicted, measured, ratio, in band.")] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", metavar="", help="Print every run: predicted, measured, ratio, in band.")
+    ] = False,
     file: Annotated[
         str | None,
         typer.Option("--file", metavar="CSV", help="Another table with the same columns.", show_default=False),

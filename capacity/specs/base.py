@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from html import escape
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import (
@@ -113,6 +114,11 @@ class Spec(BaseModel):
         own = type(self).__str__ is not BaseModel.__str__
         printer.text(str(self) if own else repr(self))
 
+    def _repr_html_(self) -> str:
+        """The same in a notebook that shows HTML."""
+        own = type(self).__str__ is not BaseModel.__str__
+        return f"<pre>{escape(str(self) if own else repr(self))}</pre>"
+
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: str) -> Self:
         """Validate external data; an error names the place and the field.
@@ -170,6 +176,12 @@ class UserSpec(Spec):
             super().__init__(**data)
         except ValidationError as error:
             raise rephrase(error, type(self).__name__) from None
+
+    def __str__(self) -> str:
+        """The fields that are not at their default."""
+        fields = type(self).model_fields.items()
+        found = {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in found.items())})"
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: str) -> Self:

@@ -176,11 +176,11 @@ class WorldModelSpec(Spec):
         steps = f", {head.steps:,} steps" if head.steps > 1 else ""
         frames = f" of {self.frames:,} frames" if self.frames > 1 else ""
         counts = {"image": self.image_tokens, "text": self.text_tokens, "state": self.state_tokens}
-        tokens = "".join(f", {count:,} {kind} tokens" for kind, count in counts.items() if count)
+        tokens = "".join(f", {_counted(count, f'{kind} token')}" for kind, count in counts.items() if count)
         return "\n".join(
             (
-                f"{self.name}, {head.kind} head{steps}, {head.chunk_actions:,} actions per decision",
-                f"  input: views {self.views:,}{frames}{tokens}",
+                f"{self.name}, {head.kind} head{steps}, {_counted(head.chunk_actions, 'action')} per decision",
+                f"  input: {_counted(self.views, 'view')}{frames}{tokens}",
                 *str(self.model).splitlines()[1:],
             )
         )
@@ -252,3 +252,7 @@ class WorldModelSpec(Spec):
                 if name not in known:
                     raise ValueError(f"positions: no tensor {name!r} outside the layers of stage {stage.name!r}")
         return self
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")

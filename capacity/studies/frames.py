@@ -121,6 +121,7 @@ def frames(
     chosen = Deployment() if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
     check_specs(world, hardware, chosen)
+    _refuse_a_policy(world)
     chosen, assumed = with_launch_mode(chosen, bound_only=bound_only)
     asked = _Sessions(prepare(world, hardware, chosen), world, whole_bytes(taken_bytes))
     budget_s = 1.0 / one_time("frames_per_s", frames_per_s)
@@ -152,6 +153,15 @@ def frames(
         notes=world_notes(asked.case, decision, bound_only=bound_only),
         assumed=(*assumed, *[f"{world.name}: {name}" for name in world.assumed]),
     )
+
+
+def _refuse_a_policy(world: WorldModelSpec) -> None:
+    """Refuse a head whose answer is actions: a chunk, a flow or a plan that no detokenizer turns into pixels."""
+    head = world.head
+    if world.detokenizer is None and (head.chunk_actions > 1 or head.kind in ("flow", "planner")):
+        raise CapacityError(
+            f"{world.name} makes no frame: its {head.kind} head makes actions; ask for a decision with control"
+        )
 
 
 def _cached_tokens(world: WorldModelSpec, age_s: float, frames_per_s: float, window_tokens: int | None) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
 
-ArrayLike = Any
 T = TypeVar("T")
 
 
@@ -65,7 +65,7 @@ class Errors:
     in_band: float | None = None
 
 
-def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> Any:
+def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> FloatArray:
     """Absolute relative errors, in the broadcast shape of both. [1]
 
     Raises
@@ -81,7 +81,7 @@ def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> Any:
     given, truth = np.asarray(predicted, dtype=float), np.asarray(measured, dtype=float)
     if not (np.all(np.isfinite(given)) and np.all(np.isfinite(truth)) and np.all(truth > 0)):
         raise CapacityError("a comparison needs finite predictions and finite, positive measurements")
-    return np.abs(given / truth - 1.0)
+    return np.asarray(np.abs(given / truth - 1.0))
 
 
 def summarise(pairs: Sequence[Pair]) -> Errors:

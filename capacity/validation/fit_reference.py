@@ -26,9 +26,9 @@ from capacity.supply.ceilings import require_peak
 from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
-NARROWEST_BAND, BAND_PERCENTILE = 0.10, 95
+MIN_BAND, BAND_PERCENTILE = 0.10, 95
 START = {"matrix bytes": 0.8, "attention bytes": 0.5, "FLOP": 0.8, "launch": 1e-6}
-LEAST_MODELS = 3  # two to fit, one to judge
+MIN_MODELS = 3  # two to fit, one to judge
 LAUNCHES = (1e-7, 1e-6, 1e-5)
 FIRST_STEP, LAST_STEP = 0.5, 1e-3
 
@@ -57,13 +57,15 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
     CapacityError
         If fewer than three models were measured: with two nothing would be held out.
     """
-    mine = [r for r in runs if r.kind == "decode" and r.accepted and r.machine.part == part and _format(r) == weights]
-    ordered = _models_by_size(mine)
-    if len(ordered) < LEAST_MODELS:
-        raise CapacityError(f"{part}, {weights}: {len(ordered)} models were measured; a fit needs {LEAST_MODELS}")
+    accepted = [
+        r for r in runs if r.kind == "decode" and r.accepted and r.machine.part == part and _format(r) == weights
+    ]
+    ordered = _models_by_size(accepted)
+    if len(ordered) < MIN_MODELS:
+        raise CapacityError(f"{part}, {weights}: {len(ordered)} models were measured; a fit needs {MIN_MODELS}")
     chosen = {ordered[0], ordered[-1]}
     hardware = load_hardware(part)
-    fitted, held = [r for r in mine if _model(r) in chosen], [r for r in mine if _model(r) not in chosen]
+    fitted, held = [r for r in accepted if _model(r) in chosen], [r for r in accepted if _model(r) not in chosen]
     constants = _constants(fitted, hardware)
     low, high = _band(fitted, constants, hardware)
     return Calibration(
@@ -106,7 +108,7 @@ def _band(runs: Sequence[MeasuredRun], constants: Mapping[str, float], hardware:
         others = _constants([run for run in runs if _model(run) != model], hardware)
         pairs += [_pair(run, others, hardware) for run in runs if _model(run) == model]
     factors = [max(pair.measured / pair.predicted, pair.predicted / pair.measured) for pair in pairs]
-    high = max(1 + NARROWEST_BAND, float(np.percentile(factors, BAND_PERCENTILE)))
+    high = max(1 + MIN_BAND, float(np.percentile(factors, BAND_PERCENTILE)))
     return 1 / high, high
 
 

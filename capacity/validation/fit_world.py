@@ -63,12 +63,12 @@ class Fitted:
 
 def fit_mode(cases: Sequence[PublishedCase], mode: str) -> Fitted:
     """Fit one launch mode on all its points; errors are those of rows of that mode with their source left out."""
-    mine = [case for case in cases if _points([case], mode)]
+    of_mode = [case for case in cases if _points([case], mode)]
     held_out = [pair for pair in hold_out(cases) if pair.note == mode]
     ratios = [pair.measured / pair.predicted for pair in held_out]
     band = (min(1.0, _quantile(ratios, 10)), max(1.0, _quantile(ratios, 90))) if ratios else (0.5, 2.0)
     errors = summarise(held_out) if held_out else None
-    return Fitted(mode, _fit(_points(mine, mode), mode), tuple(mine), tuple(held_out), errors, band)
+    return Fitted(mode, _fit(_points(of_mode, mode), mode), tuple(of_mode), tuple(held_out), errors, band)
 
 
 def _points(cases: Sequence[PublishedCase], mode: str) -> list[Point]:

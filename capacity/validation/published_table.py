@@ -12,8 +12,8 @@ from capacity.errors import SpecError
 from capacity.files import package_data
 from capacity.files.text_file import read_text
 
-LARGEST_FILE_BYTES = 10_000_000
-LONGEST_COUNT = 9
+MAX_FILE_BYTES = 10_000_000
+MAX_COUNT_DIGITS = 9
 
 
 def read_table(file: str | Path | None, *, shipped: str, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -28,7 +28,7 @@ def read_table(file: str | Path | None, *, shipped: str, columns: Sequence[str])
     if file is None:
         where, text = shipped, package_data.text(f"data/published/{shipped}")
     else:
-        where, text = str(file), read_text(file, LARGEST_FILE_BYTES)
+        where, text = str(file), read_text(file, MAX_FILE_BYTES)
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)
         reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
@@ -79,4 +79,4 @@ def positive(text: str) -> float | None:
 def count(text: str) -> int | None:
     """A whole number of at most nine digits, or None for anything else."""
     text = text.strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_COUNT else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_COUNT_DIGITS else None

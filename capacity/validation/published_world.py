@@ -23,7 +23,7 @@ from capacity.validation.world_rows import PublishedCase, deployment_of, model_i
 
 TARGET_MEDIAN, TARGET_WITHIN, WITHIN = 0.25, 0.65, 0.25
 TARGET_MODES = ("graph", "tuned")
-MOST_EXCEPTIONS = 0.05
+MAX_EXCEPTIONS = 0.05
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class WorldValidation(Result):
     @property
     def passed(self) -> bool:
         """Bounds and memory hold but for explained exceptions, and the latency target is met where rows judge it."""
-        few = len(self.exceeded) <= MOST_EXCEPTIONS * self.bound_rows
+        few = len(self.exceeded) <= MAX_EXCEPTIONS * self.bound_rows
         explained = all(item.cause for item in self.exceeded) and all(row.within or row.cause for row in self.memory)
         return few and explained and self.target_met is not False
 

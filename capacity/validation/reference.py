@@ -15,6 +15,7 @@ from capacity.errors import CapacityError, SpecError
 from capacity.estimate import memory, request
 from capacity.estimate.calibrated import calibration_for
 from capacity.estimate.case import prepare
+from capacity.estimate.ledger import ledger_lines
 from capacity.measure.shape import SIZES
 from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Result
 from capacity.specs.deployment import Deployment
@@ -35,7 +36,7 @@ from capacity.validation.targets import (
     other_kernels,
 )
 
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,23 +78,23 @@ def validate(file: str | Path | None = None) -> ReferenceCheck:
     if not runs:
         raise CapacityError("no measured runs to validate against; make some with `capacity measure`")
     pairs, not_compared = _compared([run for run in runs if run.accepted])
-    found = ReferenceCheck(
+    check = ReferenceCheck(
         pairs=tuple(pairs),
         rejected=tuple(f"{_title(run)}: {run.reject_reason}" for run in runs if not run.accepted),
         not_compared=tuple(f"{_title(run)}: {reason}" for run, reason in not_compared),
         other_kernels=tuple(other_kernels(runs)),
         matrix=_matrix(pairs, runs),
         errors={
-            f"{name}, {DEVICES[source]}": summarise(found)
+            f"{name}, {DEVICES[source]}": summarise(of_name)
             for source in DEVICES
             for name in KINDS
-            if (found := named(pairs, name, source))
+            if (of_name := named(pairs, name, source))
         },
         targets=tuple(judge(runs, pairs, [run for run, _ in not_compared])),
     )
-    if not pairs and found.passed:
-        raise CapacityError(_nothing_compared(file or "the committed runs", runs, found.rejected))
-    return found
+    if not pairs and check.passed:
+        raise CapacityError(_nothing_compared(file or "the committed runs", runs, check.rejected))
+    return check
 
 
 def _compared(runs: Sequence[MeasuredRun]) -> tuple[list[RunPair], list[tuple[MeasuredRun, str]]]:
@@ -164,8 +165,8 @@ def _sizes(run: MeasuredRun) -> dict[str, int]:
     where = f"run {run.run_id[:12]}: workload.shape"
     if missing := [name for name in SIZES if name not in size]:
         raise SpecError(f"{where} lacks {', '.join(missing)}; it must give {', '.join(SIZES)} as whole numbers")
-    if not 1 <= size["layers"] <= MOST_LAYERS:
-        raise SpecError(f"{where}: layers must be 1 to {MOST_LAYERS:,}, got {size['layers']}")
+    if not 1 <= size["layers"] <= MAX_LAYERS:
+        raise SpecError(f"{where}: layers must be 1 to {MAX_LAYERS:,}, got {size['layers']}")
     return size
 
 
@@ -207,19 +208,21 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
     model, deploy, w, held = model_of(run), deployment_of(run), _workload(run), run.memory
     if held is None:
         return
-    table, (rank,) = memory_table(model, deploy), memory_table(model, deploy).by_rank
+    table = memory_table(model, deploy)
     memory.refuse_overflow(table, batch=w.batch, context_tokens=max(w.context_tokens, w.prompt_tokens))
     if held.max_batch is not None and held.arena_bytes is not None:
         outside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
         changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(outside)}
         arena = part_of(run).replace(**{f"memory.{name}": value for name, value in changes.items()})
         budget = prepare(model, arena, deploy).budget_bytes
-        found = int(memory.max_batch(table, budget, deploy, context_tokens=w.context_tokens))
-        yield _pair(run, "max batch", "sequence", found, held.max_batch)
-    content = memory.sequence_cache_bytes(rank, w.context_tokens)
-    blocks = memory.sequence_cache_bytes(rank, w.context_tokens, block_tokens=table.block_tokens)
-    peak = memory.activation_bytes(table, rank, sequences=w.batch, context_tokens=w.prompt_tokens)
-    predicted = (rank.fixed_bytes, w.batch * int(content), w.batch * int(blocks), int(peak))
+        largest = int(memory.max_batch(table, budget, deploy, context_tokens=w.context_tokens))
+        yield _pair(run, "max batch", "sequence", largest, held.max_batch)
+    decode, prefill = (
+        {line.name: line.held_bytes for line in ledger_lines(table, 0, sequences=w.batch, context_tokens=tokens)}
+        for tokens in (w.context_tokens, w.prompt_tokens)
+    )
+    content, partly_filled = decode["KV cache"], decode.get("KV cache, internal fragmentation", 0)
+    predicted = (table.by_rank[0].fixed_bytes, content, content + partly_filled, prefill["activations"])
     measured = (held.weight_bytes, held.kv_bytes, held.kv_allocated_bytes, held.activation_peak_bytes)
     for name, ours, theirs in zip(MEMORY, predicted, measured, strict=True):
         if theirs is not None:

@@ -20,11 +20,11 @@ KINDS = {  # the kind of run that each quantity is measured by
     "TPOT estimate": "decode",
     "TTFT bound": "prefill",
 }
-LEAST_MEDIAN_BOUND = 0.7  # of the measured time at batch 1
+MIN_MEDIAN_BOUND = 0.7  # of the measured time at batch 1
 TPOT_ERRORS = {"cpu": (0.10, 0.20), "gpu": (0.07, 0.15)}  # mean absolute and worst, held out by model
 MAX_BATCH_BELOW = 0.02
-LEAST_IN_BAND = 0.80
-WIDEST_BAND = 1.6  # median of high over low, where engine and device are known
+MIN_IN_BAND = 0.80
+MAX_BAND_RATIO = 1.6  # median of high over low, where engine and device are known
 NO_RUN = "no run yet"
 READ_SHARES = ((15e9, 0.85), (8e9, 0.80))  # bytes per step, and the least share of the read bandwidth at batch 1
 
@@ -82,17 +82,17 @@ def judge(
     """
     for source_name, device in DEVICES.items():
         here = [run for run in runs if run.source == source_name]
-        mine = [pair for pair in pairs if pair.source == source_name]
+        of_device = [pair for pair in pairs if pair.source == source_name]
         found: tuple[Target, ...] = (
             _agreement(here),
             _all_compared(here, source_name, sum(run.source == source_name for run in not_compared)),
-            _exact(mine, here, source_name),
-            _batches(mine, here, source_name),
-            _bounds(mine, here, source_name),
-            _median_bound(mine, here, source_name),
-            _estimates(mine, here, source_name),
-            _in_band(mine, here, source_name),
-            _width(mine, here, source_name),
+            _exact(of_device, here, source_name),
+            _batches(of_device, here, source_name),
+            _bounds(of_device, here, source_name),
+            _median_bound(of_device, here, source_name),
+            _estimates(of_device, here, source_name),
+            _in_band(of_device, here, source_name),
+            _width(of_device, here, source_name),
         )
         if source_name == "gpu":
             found = (*found, _read_share(here))
@@ -123,12 +123,12 @@ def other_kernels(runs: Iterable[MeasuredRun]) -> Iterator[str]:
     present = {"cpu": library.source_sha256(), "gpu": source.kernel_sha256()}
     of_kernel = [run for run in runs if run.software.backend != "torch"]
     for source_name, device in DEVICES.items():
-        mine = [run for run in of_kernel if run.source == source_name]
-        others = [run for run in mine if run.kernel_sha256 != present[source_name]]
+        of_device = [run for run in of_kernel if run.source == source_name]
+        others = [run for run in of_device if run.kernel_sha256 != present[source_name]]
         if others:
             hashes = ", ".join(sorted({run.kernel_sha256[:12] for run in others}))
             yield (
-                f"{device}: {len(others)} of {len(mine)} runs are of kernel {hashes}, "
+                f"{device}: {len(others)} of {len(of_device)} runs are of kernel {hashes}, "
                 f"not of the present one ({present[source_name][:12]}): measure again"
             )
 
@@ -178,13 +178,13 @@ def _bounds(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: 
 
 
 def _median_bound(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name = f"median bound / measured at batch 1 at least {LEAST_MEDIAN_BOUND}"
+    name = f"median bound / measured at batch 1 at least {MIN_MEDIAN_BOUND}"
     found = [pair.ratio for pair in named(pairs, "TPOT bound", source_name) if pair.batch == 1]
     if not found:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     return Target(
         name,
-        median(found) >= LEAST_MEDIAN_BOUND,
+        median(found) >= MIN_MEDIAN_BOUND,
         (Figure("runs", len(found)), Figure("median", median(found), "ratio")),
     )
 
@@ -202,7 +202,7 @@ def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_nam
 
 
 def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name = f"at least {LEAST_IN_BAND:.0%} of held-out runs inside the band of each calibration"
+    name = f"at least {MIN_IN_BAND:.0%} of held-out runs inside the band of each calibration"
     found = by_group(named(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
     if not found:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
@@ -211,16 +211,16 @@ def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name:
         (Figure(f"runs of {calibration}", len(found[calibration])), Figure("inside", share, "1"))
         for calibration, share in shares.items()
     ]
-    return Target(name, min(shares.values()) >= LEAST_IN_BAND, tuple(item for pair in figures for item in pair))
+    return Target(name, min(shares.values()) >= MIN_IN_BAND, tuple(item for pair in figures for item in pair))
 
 
 def _width(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name = f"median high / low of the bands at most {WIDEST_BAND}"
+    name = f"median high / low of the bands at most {MAX_BAND_RATIO}"
     found = [pair.high / pair.low for pair in pairs if pair.high is not None and pair.low]
     if not found:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     return Target(
-        name, median(found) <= WIDEST_BAND, (Figure("runs", len(found)), Figure("median", median(found), "ratio"))
+        name, median(found) <= MAX_BAND_RATIO, (Figure("runs", len(found)), Figure("median", median(found), "ratio"))
     )
 
 

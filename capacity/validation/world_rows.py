@@ -57,12 +57,12 @@ class PublishedCase:
 
     def split(self) -> list[tuple[tuple[Phase, ...], float]]:
         """Groups of phases that the row times apart, each with its time; one group of all where it does not. [s]"""
-        said = _SPLIT.search(self.note)
+        match = _SPLIT.search(self.note)
         head = tuple(phase for phase in self.timed if phase.name in ("project", "denoise"))
         backbone = tuple(phase for phase in self.timed if phase not in head)
-        if said is None or not head or not backbone:
+        if match is None or not head or not backbone:
             return [(self.timed, self.measured_s - self.preprocessing_s)]
-        return [(backbone, float(said[1]) * 1e-3), (head, float(said[2]) * 1e-3)]
+        return [(backbone, float(match[1]) * 1e-3), (head, float(match[2]) * 1e-3)]
 
 
 def names() -> dict[str, Any]:
@@ -86,11 +86,11 @@ def read_cases(rows: list[dict[str, str]]) -> tuple[list[PublishedCase], dict[st
     cases: list[PublishedCase] = []
     rest: dict[str, list[str]] = {}
     for row in rows:
-        found = _case(row)
-        if isinstance(found, str):
-            rest.setdefault(found, []).append(row["case_id"])
+        case = _case(row)
+        if isinstance(case, str):
+            rest.setdefault(case, []).append(row["case_id"])
         else:
-            cases.append(found)
+            cases.append(case)
     return cases, rest
 
 
@@ -156,8 +156,8 @@ def _built(
 
 def _preprocessing_s(note: str, measured_s: float) -> float:
     """Time outside the model that a note states, or leaves over between the whole and its parts. [s]"""
-    if said := _PREPROCESSING.search(note):
-        return float(said[1]) * 1e-3
+    if match := _PREPROCESSING.search(note):
+        return float(match[1]) * 1e-3
     parts = _SPLIT.search(note)
     return max(0.0, measured_s - (float(parts[1]) + float(parts[2])) * 1e-3) if parts else 0.0
 
@@ -171,8 +171,8 @@ def _runtime(label: str, model: str | None, part: str | None) -> Mapping[str, An
     return None
 
 
-def _timed(row: Row, found: tuple[Phase, ...], wanted: list[str]) -> tuple[Phase, ...]:
-    timed = [phase for phase in found if "all" in wanted or phase.name in wanted]
+def _timed(row: Row, phases: tuple[Phase, ...], wanted: list[str]) -> tuple[Phase, ...]:
+    timed = [phase for phase in phases if "all" in wanted or phase.name in wanted]
     if row["component"] in names()["single_pass"]["components"]:
         timed = [replace(phase, passes=1) for phase in timed]
     return tuple(timed)

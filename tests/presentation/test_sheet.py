@@ -23,6 +23,7 @@ from capacity.validation.published_world import WorldValidation
 from capacity.validation.reference import ReferenceCheck
 from capacity.validation.targets import Figure, RunPair, Target
 
+BF16 = cap.Deployment(weights="bf16")
 ORIN, H100 = "nvidia-jetson-agx-orin-64gb", "nvidia-h100-sxm5-80gb"
 TIMES = {"period_s": 0.5, "sensing_s": 0.01, "preprocessing_s": 0.0, "network_s": 0.002}
 ERRORS = Errors(rows=1, median=0.1, mean_absolute=0.1, p90=0.1, worst=0.1)
@@ -232,3 +233,21 @@ def test_a_reference_check_counts_its_targets_and_shows_runs_to_the_last_byte():
     assert "2 figures, 1 differ; weights of m" in terminal.text(found, 120)
     assert " ".join(["m", "1", "1,000", "173,696", "173,697", "1.000", "differs"]) in " ".join(rows.split())
     assert "ABOVE" in rows
+
+
+def test_an_estimate_claims_no_evidence_for_its_attainable_time():
+    found = cap.tpot(cap.load_model("llama-3.1-8b"), cap.load_hardware(H100), BF16, batch=[1, 2], context_tokens=100)
+    one = cap.tpot(cap.load_model("llama-3.1-8b"), cap.load_hardware(H100), BF16, batch=1, context_tokens=100)
+    for estimate in (found, one):
+        (row,) = (row for row in sheet_of(estimate).sections[0].rows if row[0].value == "attainable")
+        assert row[1].evidence == ""
+
+
+def test_a_spec_in_a_notebook_is_its_text_escaped():
+    deploy = cap.Deployment(weights="bf16", tensor_parallel=2)
+
+    assert str(deploy) == "Deployment(weights='bf16', tensor_parallel=2)"
+    assert deploy._repr_html_() == "<pre>Deployment(weights=&#x27;bf16&#x27;, tensor_parallel=2)</pre>"
+    assert str(cap.Workload()) == "Workload()"
+    for spec in (cap.load_model("llama-3.1-8b"), cap.load_hardware(H100), cap.load_world_model("pi0")):
+        assert len(spec._repr_html_()) < 500

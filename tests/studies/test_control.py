@@ -16,6 +16,7 @@ from capacity.estimate.decision import decide
 from capacity.presentation import terminal
 from capacity.specs.deployment import Deployment
 from capacity.studies.control import control
+from capacity.studies.control_case import whole_bytes
 from capacity.studies.what_if import Speculation
 
 NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
@@ -381,7 +382,8 @@ def test_robots_beyond_64_bits_of_memory_are_refused():
         cap.control(world, cap.load_hardware("nvidia-h100-sxm5-80gb"), **TIMES_OF_A_ROBOT, robots=2**24)
 
 
-# Two ranks each serve one robot after another, so twice as many; a batch is cut in two halves, and batches are tried up to 64.
+# Two ranks each serve one robot after another, so twice as many; a batch is cut in two halves, and 64 robots is the
+# largest batch that is tried.
 def test_two_data_parallel_ranks_serve_twice_as_many_robots():
     world, part = load_world_model("openvla-7b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
     one, two = (
@@ -394,3 +396,18 @@ def test_two_data_parallel_ranks_serve_twice_as_many_robots():
 
 
 TIMES_OF_A_ROBOT = {"period_s": 0.5, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
+
+
+def test_memory_that_others_hold_may_be_as_much_as_2_to_the_62_bytes():
+    assert whole_bytes(2**62) == 2**62
+    assert whole_bytes(0.5) == 1
+
+    with pytest.raises(CapacityError, match="from 0 to 2"):
+        whole_bytes(2**62 + 1)
+
+
+# Half of 25 actions is 12 whole ones.
+def test_a_chunk_of_an_odd_length_is_played_by_whole_actions():
+    (change,) = [c for c in plan("openvla-oft", period_s=0.02, chunks=[25], formats=()).changes if c.kind == "chunk"]
+
+    assert change.given_as == "head.chunk_actions = 25, --schedule asynchronous --executed-actions 12"

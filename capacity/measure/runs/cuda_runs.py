@@ -142,7 +142,7 @@ def memory_run(shape: DecoderShape, batch: int, tokens: int, bench: Bench) -> Me
     free, _ = torch.cuda.mem_get_info()
     model = Prefill(shape, device=bench.device, max_tokens=tokens)
     prompts = torch.randint(0, shape.vocabulary, (batch, tokens), device=bench.device)
-    model(prompts[:, :1])  # one-time allocations of the libraries are no activations
+    model(prompts[:, :1])  # one-time allocations of the libraries are not activations
     torch.cuda.reset_peak_memory_stats()
     base = requested_bytes("current")
     model(prompts)

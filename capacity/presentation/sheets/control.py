@@ -122,8 +122,11 @@ def _times(plan: ControlPlan) -> Iterator[Row]:
 
 
 def _rates(plan: ControlPlan) -> Iterator[Row]:
-    yield Cell("replan rate"), Cell(plan.replan_per_s, "1/s", note="decisions", digits=2)
-    yield Cell("action throughput"), Cell(plan.action_throughput_per_s, "1/s", note="actions computed", digits=2)
+    yield Cell("possible decisions"), Cell(plan.replan_per_s, "1/s", note="one after another", digits=2)
+    yield (
+        Cell("possible actions"),
+        Cell(plan.action_throughput_per_s, "1/s", note="computed by those decisions", digits=2),
+    )
     yield Cell("control rate"), Cell(plan.control_per_s, "1/s", note="actions applied at the robot", digits=2)
     outdated = "of a chunk, past when it arrives"
     yield Cell("outdated actions"), Cell(plan.delay_steps, "action", note=outdated)
@@ -142,7 +145,7 @@ def _shares(plan: ControlPlan) -> Section:
 
 def _robots(robots: Robots) -> Section:
     rows = (
-        _served("served one after another", robots.in_turns, None),
+        (Cell("served one after another"), Cell(robots.in_turns, "robot", note="no waiting, median time")),
         _served("with batching, unsynchronised requests", robots.batched_at_any_time, robots.largest_tried),
         _served(
             "with batching, synchronised requests (as with --robots)", robots.batched_together, robots.largest_tried
@@ -151,7 +154,7 @@ def _robots(robots: Robots) -> Section:
     return Section("Robots per device", (Column("requests", "text"), Column("robots")), rows)
 
 
-def _served(how: str, count: int, largest: int | None) -> Row:
+def _served(how: str, count: int, largest: int) -> Row:
     return Cell(how), Cell(count, "robot", note="or more" if count == largest else "")
 
 
@@ -164,7 +167,9 @@ def _changes(plan: ControlPlan) -> Section:
         Column("latency", rank=2),
         Column("memory", rank=4),
     )
-    caption = "Each is computed as a case of its own."
+    caption = (
+        "Each is computed as a case of its own. Cheapest: by kind of change, then the smallest saving that is enough."
+    )
     return Section("Changes", columns, tuple(map(_change, plan.changes)), caption=caption)
 
 

@@ -52,9 +52,16 @@ def phase_section(decision: Decision) -> Section:
 
 
 def _caption(decision: Decision) -> str:
-    modes = {phase.launch_mode for phase in decision.phases} - {None}
-    estimate = f"; estimate in launch mode {', '.join(sorted(map(str, modes)))}, {decision.evidence}" if modes else ""
-    return f"bound computed on datasheet ceilings{estimate}"
+    phases: dict[str, list[str]] = {}
+    for phase in decision.phases:
+        if phase.launch_mode is not None:
+            phases.setdefault(phase.launch_mode, []).append(phase.name)
+    if not phases:
+        return "bound computed on datasheet ceilings"
+    mixed = len(phases) > 1
+    modes = ", ".join(f"{mode} ({', '.join(names)})" if mixed else mode for mode, names in phases.items())
+    word = "launch modes" if mixed else "launch mode"
+    return f"bound computed on datasheet ceilings; estimate in {word} {modes}, {decision.evidence}"
 
 
 def _phase(phase: PhaseTime, *, attainable: bool, estimate: bool) -> Iterator[Cell]:

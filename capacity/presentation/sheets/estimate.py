@@ -57,7 +57,7 @@ def _times(estimate: Estimate) -> Section:
     rows = [(Cell("bound"), Cell(float(estimate.bound), "s", "computed", f"bound by {estimate.bound_by}"))]
     if estimate.attainable is not None:
         ceilings = "from measured ceilings; not a bound"
-        rows.append((Cell("attainable"), Cell(float(estimate.attainable), "s", "measured", ceilings)))
+        rows.append((Cell("attainable"), Cell(float(estimate.attainable), "s", note=ceilings)))
     if estimate.value is not None:
         band = ("band ", Cell(float(estimate.low), "s"), " to ", Cell(float(estimate.high), "s"))
         rows.append((Cell("estimate"), Cell(float(estimate.value), "s", estimate.evidence, band)))
@@ -68,7 +68,7 @@ def _grid(estimate: Estimate) -> Section:
     """Least and most of each kind of time over the points that have one."""
     named = {
         "bound": (estimate.bound, "computed"),
-        "attainable": (estimate.attainable, "measured"),
+        "attainable": (estimate.attainable, ""),
         "estimate": (estimate.value, estimate.evidence),
         "low end of the band": (estimate.low, estimate.evidence),
         "high end of the band": (estimate.high, estimate.evidence),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.inputs import LARGEST_COUNT
-from capacity.presentation.figures import counted
+from capacity.presentation.figures import counted, figure
 from capacity.presentation.sheet import Cell, Column, Line, Section, Sheet, unique
 from capacity.presentation.sheets.decision import phase_section
 from capacity.studies.frames import FramePlan
@@ -43,7 +43,8 @@ def _section(title: str, rows: Iterator[Row]) -> Section:
 def _frames(plan: FramePlan) -> Iterator[Row]:
     yield Cell("frame"), Cell(plan.frame_s, "s", note="of each session, all sessions in one batch")
     yield Cell("frame bound"), Cell(plan.frame_bound_s, "s", note="on datasheet ceilings")
-    wanted = (Cell(1 / plan.budget_s), " frames per second requested")
+    rate = Cell(1 / plan.budget_s)
+    wanted = (rate, " frame" if figure(rate) == "1" else " frames", " per second requested")
     yield Cell("budget"), Cell(plan.budget_s, "s", note=wanted)
     yield Cell("frame rate"), Cell(plan.frames_per_s, "1/s", note="per session", digits=2)
     yield Cell("start of a session"), Cell(plan.start_s, "s", note="encodes the prompt, once per session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Parts
 from capacity.results import Enough, Sizing
 from capacity.studies.parts import Shortage
@@ -21,7 +22,7 @@ def verdict_words(sizing: Sizing) -> Parts:
 def _enough(found: Enough) -> Parts:
     assumed = "".join(f", assuming {line}" for line in found.assumed)
     degree = Cell(found.tensor_parallel, "device")
-    return ("; fits on ", Cell(found.devices, "device"), " (--tensor-parallel ", degree, f"{assumed})")
+    return (f"; fits on {counted(found.devices, 'device')} (--tensor-parallel ", degree, f"{assumed})")
 
 
 def binding_words(sizing: Sizing) -> Parts:

@@ -7,9 +7,10 @@ from typing import Any
 
 from capacity.demand import feed_forwards, mixers
 from capacity.presentation.figures import counted
-from capacity.presentation.sheet import Cell, Column, Line, Listing, Section, Sheet
+from capacity.presentation.sheet import Cell, Column, Line, Listing, Section, Sheet, unique
 from capacity.presentation.sheets.hardware import source_lines
 from capacity.specs.model import ModelSpec
+from capacity.specs.world import WorldModelSpec
 
 Row = tuple[Cell, ...]
 
@@ -73,6 +74,24 @@ def model_sheet(model: ModelSpec, summary: Mapping[str, Any]) -> Sheet:
         listings=(Listing("Sources", source_lines((*model.sources, *checkpoint))),),
         assumptions=model.assumed,
         notes=model.notes,
+    )
+
+
+def world_model_sheet(world: WorldModelSpec, summary: Mapping[str, Any]) -> Sheet:
+    """One world model: what enters and leaves a decision, its network, residents and sources."""
+    network = model_sheet(world.model, summary)
+    residents = tuple((Cell(item.name), Cell(item.held_bytes, "B")) for item in world.residents)
+    held = Section("Held with the network", (Column("part", "text"), Column("size")), residents)
+    checkpoint = world.model.checkpoint.sources if world.model.checkpoint else ()
+    sources = tuple(dict.fromkeys((*world.sources, *world.model.sources, *checkpoint)))
+    summary_lines = str(world).splitlines()[:2]
+    return Sheet(
+        title=world.name,
+        head=(*(Line(line.strip()) for line in summary_lines), *_stored(world.model)),
+        sections=(*network.sections, held) if residents else network.sections,
+        listings=(Listing("Sources", source_lines(sources)),),
+        assumptions=unique((*world.assumed, *world.model.assumed)),
+        notes=unique((*world.notes, *world.model.notes)),
     )
 
 

@@ -26,7 +26,10 @@ def sizing_sheet(sizing: Sizing) -> Sheet:
         title=f"{sizing.model} on {sizing.devices} x {sizing.part}",
         head=tuple(_head(sizing)),
         sections=(
-            *(ledger_section(ledger, where, stages=len(sizing.ledger)) for ledger in sizing.ledger),
+            *(
+                ledger_section(ledger, where, stages=len(sizing.ledger))
+                for ledger in sorted(sizing.ledger, key=lambda ledger: ledger.rank)
+            ),
             _limits_and_times(sizing),
             operator_section(sizing.tpot),
         ),
@@ -83,7 +86,7 @@ def ledger_section(ledger: Ledger, where: str, *, stages: int) -> Section:
     rows.append((Cell("capacity of the device"), Cell(ledger.capacity_bytes, "B"), Cell("")))
     return Section(
         title=f"Memory per device{devices}{rank}" + (f", {where}" if where else ""),
-        columns=(Column("use", "text"), Column("size"), Column("share", rank=2)),
+        columns=(Column("use", "text"), Column("size"), Column("share of usable", rank=2)),
         rows=tuple(rows),
         rules=(len(ledger.lines),),
         evidence=Column("evidence", "id", 1),
