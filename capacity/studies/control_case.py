@@ -8,6 +8,8 @@ from functools import cached_property, lru_cache
 from math import ceil
 from numbers import Real
 
+import numpy as np
+
 from capacity.arrays import ArrayLike, BoolArray, FloatArray
 from capacity.demand.phases import Phase
 from capacity.demand.world_phases import decision_phases
@@ -46,11 +48,11 @@ class ControlCase:
         """One decision for all robots in one batch."""
         return decide(self.case, self.phases(self.robots))
 
-    def phases(self, robots: ArrayLike) -> tuple[Phase, ...]:
-        """The phases of one decision for a number of robots, or for several numbers."""
-        return decision_phases(self.world, self.deploy, batch=robots)
+    def phases(self, robots: int | range) -> tuple[Phase, ...]:
+        """The phases of one decision for a number of robots, or for each of several numbers."""
+        return _phases(self.world, self.deploy, robots)
 
-    def decisions_s(self, robots: ArrayLike) -> FloatArray:
+    def decisions_s(self, robots: int | range) -> FloatArray:
         """Time of one decision for each number of robots, estimate or bound. [s]"""
         return decision_s(self.case, self.phases(robots))
 
@@ -72,6 +74,13 @@ class ControlCase:
         """Whether each number of robots fits in memory."""
         case = self.case
         return memory.fits(case.memory, self.usable_bytes, self.deploy, batch=robots, context_tokens=self.context)
+
+
+@lru_cache(maxsize=1024)
+def _phases(world: WorldModelSpec, deploy: Deployment, robots: int | range) -> tuple[Phase, ...]:
+    """What decisions ask depends on no part, period or jitter: other questions about the same case find it again."""
+    batch = np.asarray(robots) if isinstance(robots, range) else robots
+    return decision_phases(world, deploy, batch=batch)
 
 
 def whole_bytes(taken_bytes: float) -> int:

@@ -19,7 +19,7 @@ def robots_per_device(case: ControlCase, timing: Timing) -> Robots:
     must be done before its robots ask again; a single robot waits for none.
     """
     batches = np.arange(1, MAX_BATCH + 1)
-    times, fits = case.decisions_s(batches), case.fits(batches)
+    times, fits = case.decisions_s(range(1, MAX_BATCH + 1)), case.fits(batches)
     request_interval_s = timing.executed_actions * timing.period_s
     together = met(times, timing) & fits
     waits = np.minimum(batches, 2)

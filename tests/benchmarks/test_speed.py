@@ -12,7 +12,9 @@ from statistics import median
 import numpy as np
 
 import capacity as cap
-from capacity.studies.control_case import ControlCase
+from capacity.demand.world_phases import decision_phases
+from capacity.estimate.case import prepare
+from capacity.estimate.decision import decision_s
 
 MODEL, PART = "llama-3.1-8b", "nvidia-h100-sxm5-80gb"
 IMPORT_AND_SIZE = f"""
@@ -110,13 +112,16 @@ def test_a_thousand_robot_questions():
     world, deploy = cap.load_world_model("openvla-7b"), cap.Deployment(launch_mode="graph")
     parts, batches = [cap.load_hardware(name) for name in ROBOT_PARTS], np.arange(1, 126)
 
+    def asked(part, batch):
+        return decision_s(prepare(world, part, deploy), decision_phases(world, deploy, batch=batch))
+
     def once():
-        answers = [ControlCase(world, part, deploy, 0, 1).decisions_s(batches) for part in parts]
+        answers = [asked(part, batches) for part in parts]
         assert sum(answer.size for answer in answers) == 1000
 
     def one_by_one():
         for part, batch in product(parts, batches.tolist()):
-            ControlCase(world, part, deploy, 0, 1).decisions_s(batch)
+            asked(part, batch)
 
     once()
     show("a thousand robot questions, vectorised", seconds_of(once, 30))
