@@ -123,8 +123,8 @@ class _Band:
 def _estimate(
     case: Case, quantity: str, phases: tuple[Phase, ...], batch: ArrayLike, context_tokens: ArrayLike
 ) -> Estimate:
-    fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
     sheet = case.sheet if case.world is None else case.bound_ceilings(formats_of(phases))
+    fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
     found = calibrations_of(case, phases)
     remarks, found = _usable(case, phases, found)
     figures = [phase_figures(case, phase, sheet, item) for phase, item in zip(phases, found, strict=True)]

@@ -246,7 +246,7 @@ def held_of(world: Any, chosen: str, batch: int) -> dict[str, Any]:
         held = import_module("capacity.evaluate_world").held_bytes
     except ModuleNotFoundError:
         table = import_module("capacity.engines.builder").memory_table(world, deployment(chosen))
-        lines = import_module("capacity.estimate.memory").lines
+        lines = import_module("capacity.estimate.ledger").ledger_lines
         context = world.prompt_tokens + world.answer_tokens
         return by_use((x.name, x.held_bytes) for x in lines(table, 0, sequences=batch, context_tokens=context))
     return by_use(held(world, deployment(chosen), batch=batch).items())
