@@ -324,3 +324,8 @@ def test_an_argument_of_another_kind_is_one_sentence():
 )
 def test_the_nearest_number_format_begins_as_given_whatever_its_case(capsys, given, first):
     assert f"nearest: {first}" in refused(capsys, ["size", MODEL, PART, "--weights", given])
+
+
+def test_an_empty_table_of_launch_modes_is_refused():
+    with pytest.raises(cap.CapacityError, match="launch_mode must name the mode of at least one phase"):
+        cap.Deployment(launch_mode={})

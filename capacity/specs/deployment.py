@@ -53,6 +53,8 @@ def _as_launch_modes(value: Any) -> Any:
     for mode in modes:
         if mode not in LAUNCH_MODES:
             raise ValueError(unknown_name("launch mode", str(mode), LAUNCH_MODES))
+    if isinstance(value, Mapping) and not value:
+        raise ValueError("launch_mode must name the mode of at least one phase, or of default")
     for phase in value if isinstance(value, Mapping) else ():
         if phase not in (*PHASES, "default"):
             raise ValueError(unknown_name("phase", str(phase), (*PHASES, "default")))
