@@ -127,8 +127,8 @@ def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int, comm_s
     )
 
 
-def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration, *, comm_s: ArrayLike = 0.0) -> FloatArray:
-    """Time of one pass by the law with the constants of a calibration. Shape: of the pass. [s]
+def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration) -> FloatArray:
+    """Time of one pass on one device by the law with the constants of a calibration. Shape: of the pass. [s]
 
     Parameters
     ----------
@@ -138,8 +138,6 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration, *, 
         Rates of which the calibration's efficiencies are shares.
     calibration : Calibration
         Constants.
-    comm_s : array_like
-        Time on links. [s]
     """
     total: FloatArray = np.asarray(0.0)
     for block in phase.work.blocks:
@@ -160,7 +158,7 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration, *, 
         launch_s=calibration.launch_s,
         sequences=phase.sequences,
         sequence_s=calibration.sequence_s,
-        comm_s=comm_s,
+        comm_s=0.0,
         host_floor_s=calibration.host_floor_s,
         prefill_share=calibration.prefill_share,
     )
