@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer, StateTensor
+from capacity.demand.memory import activation_peaks
+from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec, StateMixer, StateTensor
 from capacity.units import GIB
 
 BF16 = cap.Deployment(weights="bf16")
@@ -127,3 +128,13 @@ def test_prefill_peak_equals_the_measured_live_storage(make_llama):
     deploy = cap.Deployment(weights="fp32", activations="fp32")
     for batch, peak in ((1, 7_864_320), (4, 31_457_280)):
         assert cap.activation_bytes(model, deploy, batch=batch, tokens=128) == peak
+
+
+# A classifier over 100 labels whose only stage is an encoder: no decoder's hidden state is sampled from, only 100 logits
+# in 16 bit, their 32-bit copy and 32-bit probabilities: 100 x (2 + 4 + 4) bytes.
+def test_a_model_without_a_decoder_samples_from_logits_alone():
+    stage = {"name": "encoder", "role": "encoder", "hidden_size": 64}
+    model = ModelSpec(name="classifier", stages=(stage,), vocabulary=100)
+    sampler = activation_peaks(model, cap.Deployment(weights="bf16"))[-1]
+
+    assert (sampler.name, sampler.token_bytes, sampler.sequence_bytes) == ("sampler", 0, 1000)
