@@ -217,6 +217,7 @@ def _plan(
         cheapest=None if verdict.met and verdict.fits else cheapest(changes),
         assumed=assumed,
         notes=world_notes(case.case, decision, bound_only=bound_only),
+        bound_only=bound_only,
     )
 
 

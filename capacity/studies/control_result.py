@@ -122,17 +122,18 @@ class ControlPlan(Result):
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...] = NOT_MODELLED
+    bound_only: bool = False
 
     @property
     def met(self) -> bool:
-        """Whether it fits and the period is met at the percentile."""
-        return self.verdict.met and self.verdict.fits
+        """Whether it fits and the period is met at the percentile; never on a bound that was not asked for."""
+        return self.state == "met"
 
     @property
-    def state(self) -> Literal["met", "missed", "missed at the bound", "does not fit"]:
-        """The verdict as a code."""
+    def state(self) -> Literal["met", "missed", "missed at the bound", "not excluded", "does not fit"]:
+        """The verdict as a code; without an estimate a bound within the period excludes nothing."""
         if not self.verdict.fits:
             return "does not fit"
         if self.verdict.met:
-            return "met"
+            return "met" if self.bound_only or self.decision.value_s is not None else "not excluded"
         return "missed at the bound" if self.missed_at_bound else "missed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class FramePlan(Result):
     frame_bound_s: float
     budget_s: float
     met: bool
+    state: Literal["met", "missed", "not excluded"]
     frames_per_s: float
     start_s: float
     sessions_in_time: int
@@ -133,6 +135,8 @@ def frames(
     frame_s, bound_s, start_s = _frame_s(world, decision)
     fitting = asked.in_memory(tokens)
     growth = frames_per_s * _frame_tokens(world) * asked.token_bytes
+    in_time = frame_s <= budget_s and count <= fitting
+    state = _state(in_time=in_time, judged=bound_only or decision.value_s is not None)
     return FramePlan(
         model=world.name,
         part=hardware.name,
@@ -140,7 +144,8 @@ def frames(
         frame_s=frame_s,
         frame_bound_s=bound_s,
         budget_s=budget_s,
-        met=frame_s <= budget_s and count <= fitting,
+        met=state == "met",
+        state=state,
         frames_per_s=1.0 / frame_s,
         start_s=start_s,
         sessions_in_time=asked.in_time(budget_s, tokens),
@@ -153,6 +158,13 @@ def frames(
         notes=world_notes(asked.case, decision, bound_only=bound_only),
         assumed=(*assumed, *[f"{world.name}: {name}" for name in world.assumed]),
     )
+
+
+def _state(*, in_time: bool, judged: bool) -> Literal["met", "missed", "not excluded"]:
+    """The verdict as a code; without an estimate a bound within the budget excludes nothing."""
+    if not in_time:
+        return "missed"
+    return "met" if judged else "not excluded"
 
 
 def _refuse_a_policy(world: WorldModelSpec) -> None:

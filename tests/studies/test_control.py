@@ -411,3 +411,11 @@ def test_a_chunk_of_an_odd_length_is_played_by_whole_actions():
     (change,) = [c for c in plan("openvla-oft", period_s=0.02, chunks=[25], formats=()).changes if c.kind == "chunk"]
 
     assert change.given_as == "head.chunk_actions = 25, --schedule asynchronous --executed-actions 12"
+
+
+@pytest.mark.parametrize(("bound_only", "state"), [(False, "not excluded"), (True, "met")])
+def test_bound_within_the_period_meets_it_only_where_the_bound_was_asked_for(bound_only: bool, state: str) -> None:
+    world, part = cap.load_world_model("pi0"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    plan = cap.control(world, part, Deployment(tensor_parallel=2), **TIMES_OF_A_ROBOT, bound_only=bound_only)
+    assert plan.decision.value_s is None  # no estimate for several devices
+    assert (plan.state, plan.met) == (state, bound_only)

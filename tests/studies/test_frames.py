@@ -175,3 +175,11 @@ def test_memory_taken_by_others_is_a_number_of_bytes(taken):
 def test_a_number_that_is_none_is_refused_by_name(name, value):
     with pytest.raises(CapacityError, match=f"^{name} must be"):
         plan(**{name: value})
+
+
+@pytest.mark.parametrize(("bound_only", "state"), [(False, "not excluded"), (True, "met")])
+def test_bound_within_the_budget_meets_it_only_where_the_bound_was_asked_for(bound_only: bool, state: str) -> None:
+    world, part = cap.load_world_model("mineworld-300m"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    deploy = cap.Deployment(tensor_parallel=2)
+    plan = cap.frames(world, part, deploy, frames_per_s=0.5, bound_only=bound_only)
+    assert (plan.state, plan.met) == (state, bound_only)

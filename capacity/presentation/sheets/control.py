@@ -49,7 +49,7 @@ def _head(plan: ControlPlan) -> Iterator[Line]:
     yield Line(_binding(plan))
     if plan.power_mode is not None:
         yield Line(_power_mode_note(plan.power_mode), "" if plan.power_mode.stated else "doubtful")
-    if not plan.met:
+    if plan.state not in ("met", "not excluded"):
         yield Line(f"cheapest change that meets the period: {_described(plan.cheapest)}")
 
 
@@ -58,7 +58,8 @@ def _verdict(plan: ControlPlan) -> Parts:
     verdict, timing = plan.verdict, plan.timing
     if not verdict.fits:
         return ("does not fit: ", Cell(plan.needed_bytes, "B"), " of ", Cell(plan.usable_bytes, "B"), " usable")
-    state = "missed even at the bound" if plan.state == "missed at the bound" else plan.state
+    words = {"missed at the bound": "missed even at the bound", "not excluded": "not excluded by the bound"}
+    state = words.get(plan.state, plan.state)
     chunk = f", {timing.executed_actions:,} of {timing.chunk_actions:,} actions" if timing.chunk_actions > 1 else ""
     schedule = f" ({timing.schedule}{chunk}): "
     late = (f"p{timing.percentile:g} of a cycle ", Cell(verdict.late_s, "s"), ", limit ", Cell(verdict.limit_s, "s"))

@@ -15,7 +15,7 @@ Row = tuple[Cell, ...]
 
 def frames_sheet(plan: FramePlan) -> Sheet:
     """The sheet of a frame rate."""
-    state = "met" if plan.met else "missed"
+    state = "not excluded by the bound" if plan.state == "not excluded" else plan.state
     sessions = counted(plan.sessions, "session")
     frame = (": frame ", Cell(plan.frame_s, "s"), ", budget ", Cell(plan.budget_s, "s"))
     return Sheet(
