@@ -66,6 +66,7 @@ def control(
     power_mode: Annotated[str | None, _cycle_option("--power-mode", "NAME", "A power mode of the part.")] = None,
     robots: Annotated[str | None, _cycle_option("--robots", "N", "Decided for in one batch (1).")] = None,
     other_part: Annotated[list[str] | None, _cycle_option("--other-part", "PART", "A part to try; repeats.")] = None,
+    bound_only: Annotated[bool, _cycle_option("--bound-only", "", "Judge the bound alone.")] = False,
     deploy: DeploymentOptions,
     json: Json = False,
     out: Out = None,
@@ -99,6 +100,7 @@ def control(
         taken_bytes=bytes_option("taken", taken) or 0,
         power_mode=power_mode,
         robots=whole_option("robots", robots) or 1,
+        bound_only=bound_only,
         parts=tuple(load_hardware(name) for name in other_part or ()),
     )
     if out is not None:

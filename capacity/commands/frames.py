@@ -45,6 +45,7 @@ def frames(
         str | None, _session_option("--window", "TOKENS", "Longest context kept, prompt included; all by default.")
     ] = None,
     taken: Annotated[str | None, _session_option("--taken", "SIZE", "Memory that other programs hold.")] = None,
+    bound_only: Annotated[bool, _session_option("--bound-only", "", "Judge the bound alone.")] = False,
     deploy: DeploymentOptions,
     json: Json = False,
     out: Out = None,
@@ -62,6 +63,7 @@ def frames(
         sessions=whole_option("sessions", sessions) or 1,
         elapsed_s=seconds_option("elapsed", elapsed) or 0.0,
         window_tokens=whole_option("window", window),
+        bound_only=bound_only,
         taken_bytes=bytes_option("taken", taken) or 0,
     )
     if out is not None:

@@ -1,1 +1,1 @@
-"""Campaigns: which runs are made on a device and in which order, and the files that they leave."""
+"""Measurement campaigns: the runs made on a device, their order, and the record files they write."""
