@@ -48,28 +48,32 @@ class Result:
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """One operator of a step on one device: what it moves and computes, its least time, and which of the two binds."""
+    """One operator of a step on one device: what it moves and computes, its time on the datasheet, and which of the
+    two takes longer. The rows sum to the roofline. [B], [FLOP], [s]"""
 
     operator: str
     moved_bytes: float
     flop: float
-    bound_s: float
+    roofline_s: float
     bound_by: str
 
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Result):
-    """A time [s]: bound on datasheet ceilings, attainable on measured ones, and a calibrated value with its band.
+    """A time [s]: the bound that no engine beats, the roofline of an ordinary engine on the datasheet, the attainable
+    time on measured ceilings, and a calibrated value with its band.
 
     ``value``, ``low`` and ``high`` are None until a calibration applies, in arrays NaN where it does not.
-    ``bound_by`` names the operator and the resource that take most of the bound; for arrays it is a code into
-    ``operators``. ``fits`` is the verdict on memory at the same batch and context. Arrays have the broadcast shape
+    ``bound_by`` is "memory" or "compute", in arrays 0 or 1; ``largest_operator`` is the operator that takes longest on
+    that side, in arrays a code into ``operators``. ``rows`` sum to the roofline. ``fits`` is the verdict on memory at the same batch and context. Arrays have the broadcast shape
     of the inputs.
     """
 
     quantity: str
     bound: Any
+    roofline: Any
     bound_by: Any
+    largest_operator: Any
     operators: tuple[str, ...]
     fits: Any
     evidence: str
@@ -122,7 +126,7 @@ class Ledger(Result):
 class PhaseTime:
     """Time of all passes of one phase. ``value_s`` is None without a launch mode. [s], [FLOP], [B]
 
-    ``memory_s`` and ``compute_s`` are how long the bound keeps each of the two busy.
+    ``memory_s`` and ``compute_s`` are how long the least work keeps each of the two busy.
     """
 
     name: str
@@ -131,6 +135,7 @@ class PhaseTime:
     moved_bytes: float
     launches: int
     bound_s: float
+    roofline_s: float
     bound_by: str
     memory_s: float
     compute_s: float
@@ -148,6 +153,7 @@ class Decision(Result):
 
     phases: tuple[PhaseTime, ...]
     bound_s: float
+    roofline_s: float
     value_s: float | None
     low_s: float | None
     high_s: float | None

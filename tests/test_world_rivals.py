@@ -6,7 +6,7 @@ import pytest
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.world_phases import decision_phases
+from capacity.demand.decisions import decision_phases
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide
 from capacity.specs.deployment import Deployment

@@ -7,10 +7,10 @@ from typing import Any
 from capacity.api._checked import checked_case
 from capacity.arrays import ArrayLike, plain
 from capacity.estimate import memory
-from capacity.estimate.case import Subject
 from capacity.inputs import whole
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.world import Subject
 
 
 def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, context_tokens: ArrayLike) -> Any:

@@ -12,10 +12,10 @@ from capacity.demand import parameters
 from capacity.demand.parameters import ParameterCount
 from capacity.demand.passes import local_sequences
 from capacity.estimate import memory
-from capacity.estimate.case import Subject
 from capacity.inputs import check_kind, same_shape, whole
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
+from capacity.specs.world import Subject
 
 
 def parameter_count(model: ModelSpec) -> ParameterCount:

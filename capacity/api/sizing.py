@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from capacity.estimate.case import Subject, check_specs
+from capacity.estimate.case import check_specs
 from capacity.inputs import check_kind
 from capacity.results import Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
+from capacity.specs.world import Subject
 from capacity.studies import size as study
 
 

@@ -7,12 +7,12 @@ from typing import Any
 from capacity.api._checked import checked_case
 from capacity.arrays import ArrayLike, plain
 from capacity.estimate import request
-from capacity.estimate.case import Subject
 from capacity.formulas import serving
 from capacity.inputs import check_kind, check_time, same_shape, whole
 from capacity.results import Estimate
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.world import Subject
 from capacity.supply import ceilings
 
 

@@ -16,6 +16,7 @@ class OperatorCost:
     layers : number of layers with this mixer; 0 for weight operators, whose totals already sum over layers.
     weight_bytes : read once per pass, whatever the batch. [B]
     expert_bytes : of all experts held by a device; the share of distinct experts is read. [B]
+    experts, experts_used, experts_held : of a layer; that one token visits; that one device holds. [expert]
     token_flop : per token. [FLOP]
     last_token_only : true for the output head.
     key_flop, expanded_key_flop : per query-key pair; the second where a latent is expanded, as in prefill. [FLOP]
@@ -34,6 +35,7 @@ class OperatorCost:
     expert_bytes: int = 0
     experts: int = 0
     experts_used: int = 0
+    experts_held: int = 0
     token_flop: float = 0.0
     last_token_only: bool = False
     key_flop: float = 0.0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
 from capacity.arrays import BoolArray, FloatArray
 from capacity.demand import mixers
-from capacity.demand.costs import LayerFormats, OperatorCost
+from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
 from capacity.demand.formats import (
     cache_format,
     compute_format,
@@ -19,7 +20,7 @@ from capacity.demand.formats import (
     sixteen_bit,
     state_format,
 )
-from capacity.demand.placement import WeightShard, weight_shards
+from capacity.demand.placement import Chosen, WeightShard, chosen_shards, everywhere, rank_of_layer, weight_shards
 from capacity.demand.weights import Module
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import LayerGroup, ModelSpec, Stage
@@ -108,33 +109,129 @@ class OperatorTable:
         return self if len(kept) == len(self.costs) else OperatorTable(kept)
 
 
+@dataclass(frozen=True, eq=False)
+class RankOperators:
+    """Operators of one pass on a device of a pipeline rank, of which ``ranks`` are alike.
+
+    ``tail`` are those of the last layers that only the tokens need whose outputs are read: no later token depends on
+    them. [rank]
+    """
+
+    table: OperatorTable
+    tail: OperatorTable
+    ranks: int
+
+
 @lru_cache(maxsize=512)
 def decoder_operators(model: ModelSpec, deploy: Deployment) -> OperatorTable:
-    """The operators of one decode step: every stage but encoders and resident parts."""
-    return OperatorTable(_costs(model, deploy, {s.name for s in model.stages if s.role in ("decoder", "head")}))
+    """The operators of one decode step on all pipeline ranks: every stage but encoders and resident parts."""
+    return OperatorTable(_costs(model, deploy, _decoding(model), everywhere))
 
 
 @lru_cache(maxsize=512)
 def stage_operators(model: ModelSpec, deploy: Deployment, stage_name: str) -> OperatorTable:
     """The operators of one pass through one stage."""
-    return OperatorTable(_costs(model, deploy, {stage_name}))
+    return OperatorTable(_costs(model, deploy, {stage_name}, everywhere))
 
 
-def _costs(model: ModelSpec, deploy: Deployment, names: set[str]) -> tuple[OperatorCost, ...]:
+@lru_cache(maxsize=512)
+def rank_operators(model: ModelSpec, deploy: Deployment, stage_name: str | None = None) -> tuple[RankOperators, ...]:
+    """The operators of one pass by pipeline rank, ranks that are alike together.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats and parallelism.
+    stage_name : str or None
+        One stage; None for all that a decode step goes through.
+    """
+    names = _decoding(model) if stage_name is None else {stage_name}
+    if deploy.pipeline_parallel == 1:
+        table = decoder_operators(model, deploy) if stage_name is None else stage_operators(model, deploy, stage_name)
+        return (RankOperators(table, _tail_operators(model, deploy, names, everywhere), 1),)
+    alike: dict[tuple[object, ...], RankOperators] = {}
+    for rank in range(deploy.pipeline_parallel):
+        here = partial(_on_rank, rank)
+        found = OperatorTable(_costs(model, deploy, names, here)), _tail_operators(model, deploy, names, here)
+        known = alike.setdefault((found[0].costs, found[1].costs), RankOperators(*found, 0))
+        alike[found[0].costs, found[1].costs] = replace(known, ranks=known.ranks + 1)
+    return tuple(alike.values())
+
+
+def _on_rank(wanted: int, stage: str, layer: int | None, rank: int) -> bool:
+    return rank == wanted
+
+
+def _decoding(model: ModelSpec) -> set[str]:
+    return {stage.name for stage in model.stages if stage.role in ("decoder", "head")}
+
+
+def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], chosen: Chosen) -> OperatorTable:
+    """The last layer that keeps a cache or state and all behind it, without what makes its keys, values or state."""
+    stage = next((stage for stage in model.stages if stage.name in names and stage.role == "decoder"), None)
+    if stage is None:
+        return OperatorTable(())
+    first = _last_keeping_layer(stage, deploy)
+
+    def behind(name: str, layer: int | None, rank: int) -> bool:
+        return layer is not None and layer >= first and chosen(name, layer, rank)
+
+    makers = {
+        (stage.name, name)
+        for group in stage.layers
+        if first in group.indices
+        for name in mixers.of(group.mixer).cache_makers(group.mixer)
+    }
+    found = _costs(model, deploy, {stage.name}, behind, makers)
+    return OperatorTable(tuple([cost for cost in found if cost.token_flop or cost.key_flop]))
+
+
+def _last_keeping_layer(stage: Stage, deploy: Deployment) -> int:
+    keeping = [
+        layer
+        for group in stage.layers
+        for layer in group.indices
+        if keeps_memory(group, layer_formats(layer, deploy), deploy)
+    ]
+    return max(keeping, default=stage.layer_count)
+
+
+def keeps_memory(group: LayerGroup, formats: LayerFormats, deploy: Deployment) -> bool:
+    """Whether a layer keeps a cache or a state for later tokens."""
+    kind, ways = mixers.of(group.mixer), deploy.tensor_parallel
+    held = kind.cache(group.mixer, formats, tensor_parallel=ways)
+    return held != LayerCache() or kind.state_bits(group.mixer, formats, tensor_parallel=ways) > 0
+
+
+def _costs(
+    model: ModelSpec,
+    deploy: Deployment,
+    names: set[str],
+    chosen: Chosen,
+    without: AbstractSet[tuple[str, str]] = frozenset(),
+) -> tuple[OperatorCost, ...]:
     mixing = [
         cost
         for stage in model.stages
         if stage.name in names
         for group in stage.layers
-        for cost in _mixing_costs(group, stage, deploy)
+        for cost in _mixing_costs(group, stage, model, deploy, chosen)
+        if not without or cost.key_flop
     ]
-    return (*_weight_costs(model, deploy, names), *_merged(mixing))
+    return (*_weight_costs(model, deploy, names, chosen, without), *_merged(mixing))
 
 
-def _mixing_costs(group: LayerGroup, stage: Stage, deploy: Deployment) -> Iterator[OperatorCost]:
+def _mixing_costs(
+    group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment, chosen: Chosen
+) -> Iterator[OperatorCost]:
     """The operators of a mixer beyond its matrices, for each run of layers that keep their memory in like formats."""
     kind, ways = mixers.of(group.mixer), 1 if stage.role == "encoder" else deploy.tensor_parallel
-    for formats, layers in Counter(layer_formats(layer, deploy) for layer in group.indices).items():
+    here = [
+        layer for layer in group.indices if chosen(stage.name, layer, rank_of_layer(layer, stage.name, model, deploy))
+    ]
+    for formats, layers in Counter(layer_formats(layer, deploy) for layer in here).items():
         yield from kind.costs(group.mixer, formats, layers=layers, tensor_parallel=ways)
 
 
@@ -166,13 +263,16 @@ def _merged(costs: list[OperatorCost]) -> Iterator[OperatorCost]:
         yield replace(first, layers=layers, launches=layers, **scaled)
 
 
-def _weight_costs(model: ModelSpec, deploy: Deployment, names: set[str]) -> Iterator[OperatorCost]:
+def _weight_costs(
+    model: ModelSpec, deploy: Deployment, names: set[str], chosen: Chosen, without: AbstractSet[tuple[str, str]]
+) -> Iterator[OperatorCost]:
     """Matrices and vectors, merged where operator, compute format and expert count are the same."""
     merged: dict[tuple[str, str, int, int, int], list[WeightShard]] = {}
     vector_formats = _matrix_formats(model, deploy)
-    for shard in weight_shards(model, deploy):
+    shards = weight_shards(model, deploy)
+    for shard in shards if chosen is everywhere else chosen_shards(model, deploy, chosen):
         module = shard.module
-        if module.stage in names and module.read == "whole":
+        if module.stage in names and module.read == "whole" and (module.stage, module.name) not in without:
             computes = compute_format(number_format(shard.format), deploy.activations)
             if module.vector:
                 computes = vector_formats.get((module.stage, module.operator), sixteen_bit(deploy.activations))
@@ -216,6 +316,7 @@ def _weight_cost(
         expert_bytes=total if routed else 0,
         experts=copies if routed else 0,
         experts_used=used if routed else 0,
+        experts_held=copies // (deploy.expert_parallel or 1) if routed else 0,
         token_flop=flop,
         last_token_only=operator == "head",
     )

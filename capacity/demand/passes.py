@@ -7,7 +7,7 @@ Prefill, decode, encode, denoise and verification are calls of one function, `wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from capacity.arrays import ArrayLike, FloatArray, IntArray
 from capacity.demand.costs import OperatorCost
 from capacity.demand.operators import NO_WINDOW, OperatorTable
 from capacity.formulas import attention
-from capacity.formulas.experts import distinct_experts
+from capacity.formulas.experts import distinct_experts, fewest_experts
 from capacity.specs.deployment import Deployment
 
 
@@ -60,16 +60,73 @@ class WorkBlock:
     operators: tuple[str, ...]
     compute_formats: tuple[str, ...]
     moved_bytes: FloatArray
-    weight_bytes: FloatArray
     flop: FloatArray
+    routed: tuple[RoutedRow, ...] = ()
+
+    def bytes_at(self, routing_exponent: float) -> FloatArray:
+        """Bytes moved where tokens spread over the experts with an exponent other than 1. [B]
+
+        Parameters
+        ----------
+        routing_exponent : float
+            Power of the tokens that count as independent; see `capacity.formulas.experts`. [1]
+        """
+        if not self.routed or routing_exponent == 1.0:
+            return self.moved_bytes
+        moved = self.moved_bytes.copy()
+        for item in self.routed:
+            moved[item.row] = item.distinct_bytes(routing_exponent)
+        return moved
+
+    @property
+    def fewest_bytes(self) -> FloatArray:
+        """Bytes moved where all tokens visit the fewest experts that any routing does. [B]"""
+        if not self.routed:
+            return self.moved_bytes
+        moved = self.moved_bytes.copy()
+        for item in self.routed:
+            moved[item.row] = np.minimum(moved[item.row], item.fewest_bytes)
+        return moved
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedRow:
+    """A row of routed experts, and the tokens of all ranks that share them. [token]"""
+
+    row: int
+    cost: OperatorCost
+    tokens: ArrayLike
+
+    def distinct_bytes(self, routing_exponent: float) -> FloatArray:
+        """Bytes of the expected distinct experts that the tokens visit on one device. [B]
+
+        Parameters
+        ----------
+        routing_exponent : float
+            Power of the tokens that count as independent. [1]
+        """
+        cost, tokens = self.cost, np.power(np.asarray(self.tokens, dtype=np.float64), routing_exponent)
+        return cost.expert_bytes * distinct_experts(cost.experts, cost.experts_used, tokens) / cost.experts
+
+    @property
+    def fewest_bytes(self) -> float:
+        """Bytes of the fewest experts that any routing visits on the heaviest device. [B]"""
+        cost = self.cost
+        fewest = fewest_experts(cost.experts_used, cost.experts // cost.experts_held)
+        return cost.expert_bytes * fewest / cost.experts_held
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Bytes and FLOP of a pass, in blocks that broadcast together, and its kernel launches."""
+    """Bytes and FLOP of a pass, in blocks that broadcast together, and its kernel launches.
+
+    ``idle`` is the part of it that the answer does not depend on, by operator and compute format: the last layers, on
+    all tokens whose output no one reads. An ordinary engine does it; a bound leaves it out. [FLOP]
+    """
 
     blocks: tuple[WorkBlock, ...]
     launches: int
+    idle: tuple[tuple[str, str, FloatArray], ...] = ()
 
     @property
     def moved_bytes(self) -> FloatArray:
@@ -77,14 +134,30 @@ class Work:
         return np.asarray(sum([block.moved_bytes.sum(axis=0) for block in self.blocks]))
 
     @property
-    def weight_bytes(self) -> FloatArray:
-        """Of all operators, in the shape of the pass. [B]"""
-        return np.asarray(sum([block.weight_bytes.sum(axis=0) for block in self.blocks]))
+    def surplus_expert_bytes(self) -> FloatArray:
+        """Expected bytes of experts beyond the fewest that any routing visits. [B]"""
+        blocks = [block for block in self.blocks if block.routed]
+        return np.asarray(sum([(block.moved_bytes - block.fewest_bytes).sum(axis=0) for block in blocks]))
 
     @property
     def flop(self) -> FloatArray:
         """Of all operators, in the shape of the pass. [FLOP]"""
         return np.asarray(sum([block.flop.sum(axis=0) for block in self.blocks]))
+
+    @property
+    def flop_by_format(self) -> dict[str, FloatArray]:
+        """FLOP of all operators that compute in each format. [FLOP]"""
+        rows = [(name, block.flop[row]) for block in self.blocks for row, name in enumerate(block.compute_formats)]
+        return _summed(rows)
+
+    @property
+    def idle_flop_by_format(self) -> dict[str, FloatArray]:
+        """FLOP that the answer does not depend on, for the formats of `flop_by_format`; empty where there is none."""
+        if not self.idle:
+            return {}
+        nothing = np.asarray(0.0)
+        idle = _summed([(name, flop) for _, name, flop in self.idle])
+        return {name: idle.get(name, nothing) for name in self.flop_by_format}
 
     @property
     def compute_formats(self) -> frozenset[str]:
@@ -96,6 +169,13 @@ class Work:
         rows = [(block, row) for block in self.blocks for row, own in enumerate(block.operators) if own == name]
         moved: list[FloatArray] = [block.moved_bytes[row] for block, row in rows]
         return np.asarray(sum(moved)), np.asarray(sum([block.flop[row] for block, row in rows]))
+
+
+def _summed(rows: list[tuple[str, FloatArray]]) -> dict[str, FloatArray]:
+    sums: dict[str, FloatArray] = {}
+    for name, value in rows:
+        sums[name] = sums[name] + value if name in sums else value
+    return sums
 
 
 def local_sequences(batch: ArrayLike, deploy: Deployment) -> IntArray:
@@ -135,20 +215,20 @@ def _matrix_block(table: OperatorTable, asked: Pass) -> WorkBlock:
     shape = (len(costs), *numbers.shape)
     column = (-1,) + (1,) * (len(shape) - 1)
     tokens = sequences * np.where(table.heads.reshape(column), asked.head_tokens, asked.new_tokens)
-    weights, flop = np.empty(shape), np.empty(shape)
-    weights[:] = table.weight_bytes.reshape(column)
+    moved, flop = np.empty(shape), np.empty(shape)
+    moved[:] = table.weight_bytes.reshape(column)
     flop[:] = tokens * table.token_flop.reshape(column)
     if not asked.head_tokens:
-        weights[table.heads] = 0.0
-    moved = weights + sequences * table.sequence_bytes.reshape(column)
-    for row in table.routed:
-        experts_tokens = np.multiply(asked.replica_sequences, asked.new_tokens)
-        share = distinct_experts(costs[row].experts, costs[row].experts_used, experts_tokens) / costs[row].experts
-        weights[row] = moved[row] = costs[row].expert_bytes * share
-        flop[row] = experts_tokens * costs[row].token_flop
+        moved[table.heads] = 0.0
+    moved += sequences * table.sequence_bytes.reshape(column)
+    expert_tokens = np.multiply(asked.replica_sequences, asked.new_tokens) if table.routed else 0
+    routed = tuple([RoutedRow(row, costs[row], expert_tokens) for row in table.routed])
+    for item in routed:
+        moved[item.row] = item.distinct_bytes(1.0)
+        flop[item.row] = expert_tokens * item.cost.token_flop
     for row in table.projecting:
         flop[row] = sequences * _source_tokens(costs[row], asked) * costs[row].token_flop
-    return WorkBlock(table.operators, table.compute_formats, moved, weights, flop)
+    return WorkBlock(table.operators, table.compute_formats, moved, flop, routed)
 
 
 def _attention_block(table: OperatorTable, asked: Pass) -> WorkBlock:
@@ -160,9 +240,7 @@ def _attention_block(table: OperatorTable, asked: Pass) -> WorkBlock:
         keys, pairs = _keys_and_pairs(cost, asked)
         moved[row] = sequences * cost.key_bytes * keys
         flop[row] = sequences * (cost.expanded_key_flop if asked.expanded else cost.key_flop) * pairs
-    return WorkBlock(
-        table.operators, table.compute_formats, moved, np.zeros((len(table.costs),) + (1,) * len(asked.shape)), flop
-    )
+    return WorkBlock(table.operators, table.compute_formats, moved, flop)
 
 
 def _keys_and_pairs(cost: OperatorCost, asked: Pass) -> tuple[FloatArray, FloatArray]:
@@ -187,4 +265,35 @@ def _source_tokens(cost: OperatorCost, asked: Pass) -> int:
 def joined(parts: list[Work]) -> Work:
     """Several works of one pass as one."""
     blocks = [block for part in parts for block in part.blocks]
-    return Work(tuple(blocks), sum([part.launches for part in parts]))
+    idle = [item for part in parts for item in part.idle]
+    return Work(tuple(blocks), sum([part.launches for part in parts]), tuple(idle))
+
+
+def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tuple[str, str, FloatArray], ...]:
+    """FLOP of the last layers on all tokens but the last ``needed_tokens``, whose outputs alone are read. [FLOP]
+
+    Parameters
+    ----------
+    tail : OperatorTable
+        Operators of those layers, without what makes keys and values.
+    asked : Pass
+        The whole pass.
+    needed_tokens : int
+        Tokens of each sequence whose output is read. [token]
+
+    Returns
+    -------
+    tuple
+        Operator, compute format and FLOP of each row. [FLOP]
+    """
+    skipped = np.maximum(np.subtract(asked.new_tokens, needed_tokens), 0)
+    needed = np.subtract(asked.new_tokens, skipped)
+    last = replace(asked, new_tokens=needed, cached_tokens=np.add(asked.cached_tokens, skipped), expanded=False)
+    pairs = zip(work(tail, asked).blocks, work(tail, last).blocks, strict=True)
+    return tuple(
+        [
+            (name, whole.compute_formats[row], whole.flop[row] - np.minimum(whole.flop[row], part.flop[row]))
+            for whole, part in pairs
+            for row, name in enumerate(whole.operators)
+        ]
+    )

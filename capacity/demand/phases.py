@@ -1,17 +1,38 @@
-"""A phase of a request or of a decision, and the two of a language request: prefill, then decode per further token."""
+"""A phase of a request or of a decision: some alike passes through a stage, and the phases that both kinds share.
+
+A language request is prefill, then decode per further token; `capacity.demand.decisions` makes the phases of a decision.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.collectives import Collective, collectives
-from capacity.demand.operators import decoder_operators
-from capacity.demand.passes import Pass, Work, local_sequences, micro_batch, work
+from capacity.demand.operators import RankOperators, rank_operators
+from capacity.demand.passes import Pass, Work, idle_flop, joined, local_sequences, micro_batch, work
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
+from capacity.specs.world import Subject, WorldModelSpec
+
+
+@dataclass(frozen=True, eq=False)
+class RankWork:
+    """The work of one pass on a device of a pipeline rank, of which ``ranks`` are alike. [rank]
+
+    ``even`` is that work where the sequences divide evenly into micro-batches, which a bound may not exclude.
+    """
+
+    work: Work
+    ranks: int = 1
+    even: Work | None = None
+
+    @property
+    def least(self) -> Work:
+        """The work from which a bound starts."""
+        return self.even or self.work
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,17 +40,28 @@ class Phase:
     """``passes`` alike passes of one kind: the work of one pass, the layers it goes through, what devices exchange.
 
     ``sequences`` and ``tokens`` are those of one device in one pass, ``head_tokens`` those of each sequence to which
-    the output head is applied. [sequence], [token]
+    the output head is applied. Each pipeline rank takes ``turns`` in a pass: micro-batches of sequences (not a whole
+    number where the last is smaller), whose tokens pass every rank; or chunks of prompts, where the phase ``flows``.
+    [sequence], [token]
     """
 
     name: str
     passes: int
-    work: Work
+    by_rank: tuple[RankWork, ...]
     layers: int
     sequences: ArrayLike
     tokens: ArrayLike
     head_tokens: int = 0
     collectives: tuple[Collective, ...] = ()
+    turns: ArrayLike = 1
+    flows: bool = False
+
+    @property
+    def work(self) -> Work:
+        """Of one pass, on the devices of all pipeline ranks that a token passes."""
+        if len(self.by_rank) == 1 and self.by_rank[0].ranks == 1:
+            return self.by_rank[0].work
+        return joined([item.work for item in self.by_rank for _ in range(item.ranks)])
 
     @property
     def flop(self) -> FloatArray:
@@ -47,68 +79,209 @@ class Phase:
         return self.passes * self.work.launches
 
 
-def decode_phase(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Phase:
-    """One decode step of a language model.
+def decode_phase(
+    subject: Subject,
+    deploy: Deployment,
+    *,
+    batch: ArrayLike,
+    context_tokens: ArrayLike,
+    passes: int = 1,
+) -> Phase:
+    """``passes`` decode steps of a model, or of the core of a world model, each of which makes the last token.
 
     Parameters
     ----------
-    model : ModelSpec
-        The network.
+    subject : ModelSpec or WorldModelSpec
+        What is served.
     deploy : Deployment
         Number formats and parallelism.
     batch : array_like
         Sequences of the replica. [sequence]
     context_tokens : array_like
         Tokens of each, the one that the step computes included. [token]
+    passes : int
+        Decode steps. [pass]
 
     Returns
     -------
     Phase
         In the broadcast shape of both.
     """
-    together = micro_batch(batch, deploy)
-    local = local_sequences(together, deploy)
-    asked = Pass(local, together, 1, np.subtract(context_tokens, 1))
-    return Phase(
-        name="decode",
-        passes=1,
-        work=work(decoder_operators(model, deploy).without_sources, asked),
-        layers=model.decoder.layer_count,
-        sequences=local,
-        tokens=local,
-        head_tokens=1,
-        collectives=collectives(model, deploy, model.decoder.name),
-    )
+    cached = np.subtract(context_tokens, 1)
+    return stage_phase("decode", subject, deploy, batch=batch, new_tokens=1, cached_tokens=cached, passes=passes)
 
 
-def prefill_phase(model: ModelSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike) -> Phase:
+def prefill_phase(
+    subject: Subject, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike | None = None
+) -> Phase:
     """Prefill of ``batch`` prompts in one pass: each weight is read once, the head is applied to last tokens only.
+
+    A parallel head adds its slots to the prompt of a world model; only heads that make tokens use the output head.
 
     Parameters
     ----------
-    model : ModelSpec
-        The network.
+    subject : ModelSpec or WorldModelSpec
+        What is served.
     deploy : Deployment
         Number formats and parallelism.
     batch : array_like
         Prompts of the replica. [sequence]
-    prompt_tokens : array_like
-        Tokens of each. [token]
+    prompt_tokens : array_like or None
+        Tokens of each; None for the prompt of a world model, the only one that it has. [token]
 
     Returns
     -------
     Phase
         In the broadcast shape of both.
     """
-    together = micro_batch(batch, deploy)
-    local = local_sequences(together, deploy)
-    return Phase(
-        name="prefill",
-        passes=1,
-        work=work(decoder_operators(model, deploy), Pass(local, together, prompt_tokens, 0, expanded=True)),
-        layers=model.decoder.layer_count,
-        sequences=local,
-        tokens=np.multiply(local, prompt_tokens),
-        head_tokens=1,
-        collectives=collectives(model, deploy, model.decoder.name),
+    if isinstance(subject, ModelSpec):
+        tokens: ArrayLike = 1 if prompt_tokens is None else prompt_tokens
+        return stage_phase("prefill", subject, deploy, batch=batch, new_tokens=tokens, expanded=True, needed_tokens=1)
+    slots = subject.answer_tokens if subject.head.kind == "parallel" else 0
+    return stage_phase(
+        "prefill",
+        subject,
+        deploy,
+        batch=batch,
+        new_tokens=subject.prompt_tokens + slots,
+        head_tokens={"parallel": slots, "autoregressive": 1}.get(subject.head.kind, 0),
+        causal=subject.causal_prompt,
+        expanded=True,
+        needed_tokens=_read_outputs(subject, slots),
     )
+
+
+def _read_outputs(world: WorldModelSpec, slots: int) -> int | None:
+    """Prompt tokens whose output of the core is read afterwards; None for all. [token]"""
+    head = world.head
+    if head.kind == "parallel":
+        return slots
+    if head.kind == "autoregressive":
+        return 1
+    return 0 if head.stage is not None and head.memory == "cache" else None
+
+
+def verify_phase(
+    subject: Subject, deploy: Deployment, *, batch: ArrayLike, drafted: int, cached_tokens: ArrayLike
+) -> Phase:
+    """One verification of ``drafted`` tokens and one more, after ``cached_tokens``. [token]
+
+    Parameters
+    ----------
+    subject : ModelSpec or WorldModelSpec
+        What is served.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    drafted : int
+        Tokens drafted. [token]
+    cached_tokens : array_like
+        Tokens of each whose keys and values lie in memory. [token]
+    """
+    new = drafted + 1
+    return stage_phase(
+        "verify", subject, deploy, batch=batch, new_tokens=new, cached_tokens=cached_tokens, head_tokens=new
+    )
+
+
+def stage_phase(
+    name: str,
+    subject: Subject,
+    deploy: Deployment,
+    stage: str | None = None,
+    *,
+    batch: ArrayLike,
+    new_tokens: ArrayLike,
+    cached_tokens: ArrayLike = 0,
+    head_tokens: int = 1,
+    causal: bool = True,
+    expanded: bool = False,
+    source_tokens: int | None = None,
+    passes: int = 1,
+    each: int = 1,
+    needed_tokens: int | None = None,
+) -> Phase:
+    """``passes`` passes of ``batch`` sequences through the decoder or another stage; see `capacity.demand.passes.Pass`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the phase.
+    subject : ModelSpec or WorldModelSpec
+        What is served.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    stage : str or None
+        Name of the stage; None for the core of a world model, or all that decodes in a model.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    new_tokens : array_like
+        Tokens of each that are computed. [token]
+    cached_tokens : array_like
+        Tokens of each whose keys and values lie in memory. [token]
+    head_tokens : int
+        Tokens of each to which the output head is applied. [token]
+    causal : bool
+        Whether a query attends to new keys up to its own position only.
+    expanded : bool
+        Whether this is a prefill: latents are expanded, and chunks flow through pipeline ranks.
+    source_tokens : int or None
+        Tokens that cross attention attends to, where not those of the spec. [token]
+    passes : int
+        Passes alike. [pass]
+    each : int
+        Sequences of each of ``batch``, which stay on its rank. [sequence]
+    needed_tokens : int or None
+        Last tokens of each whose output is read afterwards; None for all. [token]
+    """
+    model, own = (subject, None) if isinstance(subject, ModelSpec) else (subject.model, subject.core)
+    stage = stage or own
+    together = np.asarray(batch) if expanded else micro_batch(batch, deploy)
+    local = local_sequences(together, deploy) * each
+    this = Pass(
+        local, np.multiply(together, each), new_tokens, cached_tokens, head_tokens, causal, expanded, source_tokens
+    )
+    even = None if expanded or deploy.pipeline_parallel == 1 else _even(this, batch, deploy)
+    exchanged = collectives(model, deploy, stage or model.decoder.name)
+    tokens = np.multiply(local, new_tokens)
+    return Phase(
+        name=name,
+        passes=passes,
+        by_rank=tuple([_rank_work(item, this, even, needed_tokens) for item in rank_operators(model, deploy, stage)]),
+        layers=_layer_count(model, stage),
+        sequences=local,
+        tokens=tokens,
+        head_tokens=head_tokens,
+        collectives=exchanged if head_tokens else tuple([item for item in exchanged if not item.last_token_only]),
+        turns=_turns(deploy, batch=batch, local=local, tokens=tokens, expanded=expanded),
+        flows=expanded,
+    )
+
+
+def _layer_count(model: ModelSpec, stage: str | None) -> int:
+    return next(item for item in model.stages if item.name == (stage or model.decoder.name)).layer_count
+
+
+def _turns(deploy: Deployment, *, batch: ArrayLike, local: ArrayLike, tokens: ArrayLike, expanded: bool) -> ArrayLike:
+    """Turns of a pipeline rank in one pass: chunks of the prompts, or micro-batches of the sequences. [1]"""
+    if deploy.pipeline_parallel == 1:
+        return 1
+    if expanded:
+        return -(-np.asarray(tokens) // deploy.prefill_chunk_tokens)
+    return local_sequences(batch, deploy) / np.asarray(local)
+
+
+def _even(this: Pass, batch: ArrayLike, deploy: Deployment) -> Pass:
+    """The pass of a micro-batch that need not be a whole number of sequences, but holds at least one."""
+    together = np.divide(batch, deploy.pipeline_parallel)
+    local = np.maximum(together / deploy.data_parallel, 1.0)
+    return replace(this, sequences=local, replica_sequences=np.maximum(together, 1.0))
+
+
+def _rank_work(rank: RankOperators, this: Pass, even: Pass | None, needed_tokens: int | None) -> RankWork:
+    table = rank.table if this.expanded else rank.table.without_sources
+    found = work(table, this)
+    if needed_tokens is not None and rank.tail.costs:
+        found = replace(found, idle=idle_flop(rank.tail, this, needed_tokens))
+    return RankWork(found, rank.ranks, work(table, even) if even else None)

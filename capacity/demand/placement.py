@@ -8,6 +8,7 @@ consecutive layers; the first also the table and the encoders, the last the head
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,27 +58,42 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     check_overrides(model, deploy)
     if deploy.weights == AS_STORED:
         check_stored_bytes(model)
-    return _placed(model, deploy)
+    return chosen_shards(model, deploy, everywhere)
 
 
-def _placed(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ...]:
+# Whether something is wanted that lies in a layer (None: outside the layers) of a stage, on a pipeline rank.
+Chosen = Callable[[str, "int | None", int], bool]
+
+
+def everywhere(stage: str, layer: int | None, rank: int) -> bool:
+    """All layers of all ranks."""
+    return True
+
+
+def chosen_shards(model: ModelSpec, deploy: Deployment, chosen: Chosen) -> tuple[WeightShard, ...]:
+    """Those of `weight_shards` that lie in chosen layers, each with the number of such layers."""
     found = []
     for module in modules(model):
         rows, columns, copies = _local_shape(module, deploy)
-        for (rank, stored), layers in _runs(module, model, deploy).items():
+        for (rank, stored), layers in _runs(module, model, deploy, chosen).items():
             found.append(WeightShard(module, stored, rank, rows, columns, copies, layers))
     return tuple(found)
 
 
-def _runs(module: Module, model: ModelSpec, deploy: Deployment) -> Counter[tuple[int, str]]:
-    """Layers of ``module`` by pipeline rank and format."""
-    if module.place != "layer":
-        rank = deploy.pipeline_parallel - 1 if module.place == "after" else 0
-        return Counter({(rank, stored_format(module, None, model, deploy)): 1})
-    return Counter(
-        (rank_of_layer(layer, module.stage, model, deploy), stored_format(module, layer, model, deploy))
-        for layer in module.layers
-    )
+def _runs(module: Module, model: ModelSpec, deploy: Deployment, chosen: Chosen) -> Counter[tuple[int, str]]:
+    """Chosen layers of ``module`` by pipeline rank and format."""
+    counted: Counter[tuple[int, str]] = Counter()
+    for layer in module.layers if module.place == "layer" else (None,):
+        rank = _rank_of(module, layer, model, deploy)
+        if chosen(module.stage, layer, rank):
+            counted[rank, stored_format(module, layer, model, deploy)] += 1
+    return counted
+
+
+def _rank_of(module: Module, layer: int | None, model: ModelSpec, deploy: Deployment) -> int:
+    if layer is None:
+        return deploy.pipeline_parallel - 1 if module.place == "after" else 0
+    return rank_of_layer(layer, module.stage, model, deploy)
 
 
 def rank_of_layer(layer: int, stage: str, model: ModelSpec, deploy: Deployment) -> int:
@@ -139,7 +155,7 @@ def check_stored_bytes(model: ModelSpec) -> None:
     held = model.checkpoint.total_bytes if model.checkpoint else None
     if held is None:
         return
-    implied = sum(shard.total_bytes for shard in _placed(model, Deployment()) if shard.module.stored)
+    implied = sum(shard.total_bytes for shard in chosen_shards(model, Deployment(), everywhere) if shard.module.stored)
     if abs(implied - held) > STORED_ALLOWANCE * held:
         raise CapacityError(
             f"{model.name}: the files of the checkpoint hold {held:,} bytes of tensors, but its shapes take "

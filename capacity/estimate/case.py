@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from capacity.catalog.engines import load_engine
+from capacity.demand.decisions import check_world
 from capacity.demand.operators import decoder_operators
 from capacity.demand.placement import weight_shards
-from capacity.demand.world_phases import check_world
 from capacity.engines.builder import budget_bytes, memory_table
 from capacity.engines.table import MemoryTable
 from capacity.errors import CapacityError
@@ -16,11 +16,9 @@ from capacity.inputs import check_kind
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
-from capacity.specs.world import WorldModelSpec
-from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings
+from capacity.specs.world import Subject, WorldModelSpec
+from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
 from capacity.supply.links import Link, link_between
-
-Subject = ModelSpec | WorldModelSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,23 +51,19 @@ class Case:
         return frozenset(decoder_operators(self.model, self.deploy).compute_formats)
 
     @cached_property
-    def sheet(self) -> Ceilings:
-        """Ceilings of a bound for the decoder; their figures name the last-level cache where it could hold weights."""
-        found = self.bound_ceilings(self.formats)
-        if self._bytes_of_a_token >= found.cache_bytes * self.deploy.pipeline_parallel:
-            return found
-        cache = f"memory.{'last_level_cache' if self.hardware.memory.last_level_cache_bytes else 'l2'}_bytes"
-        return replace(found, figures=(*found.figures, cache))
+    def decode_ceilings(self) -> Ceilings:
+        """Ceilings of the bound of a decode step."""
+        return self.ceilings(self.formats)[0]
 
     @property
-    def _bytes_of_a_token(self) -> float:
-        """Weights that a decode step of one sequence reads. [B]"""
-        costs = decoder_operators(self.model, self.deploy).costs
-        return sum(c.weight_bytes + (c.expert_bytes * c.experts_used / c.experts if c.experts else 0) for c in costs)
+    def routing_exponent(self) -> float:
+        """Power of the tokens that count as independent where they choose experts, in attainable times. [1]"""
+        return self.deploy.routing_exponent
 
-    def bound_ceilings(self, formats: frozenset[str]) -> Ceilings:
-        """Ceilings of a bound for some compute formats."""
-        return bound_ceilings(self.hardware, formats, self.deploy.activations)
+    def ceilings(self, formats: frozenset[str]) -> tuple[Ceilings, Ceilings]:
+        """Ceilings of a bound, and those of the datasheet, for some compute formats."""
+        activations = self.deploy.activations
+        return bound_ceilings(self.hardware, formats, activations), sheet_ceilings(self.hardware, formats, activations)
 
     def measured_ceilings(self, formats: frozenset[str]) -> Ceilings | None:
         """Measured ceilings for some compute formats; None where no read rate was measured."""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from capacity.arrays import FloatArray, plain
 from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
+from capacity.estimate.band import band_of
 from capacity.estimate.calibrated import describe
 from capacity.estimate.case import Case
 from capacity.estimate.time import (
-    RESOURCES,
+    SIDES,
     PhaseFigures,
+    bound_side,
     calibrations_of,
     efficiency_ceilings,
     formats_of,
+    largest_operator,
     phase_figures,
+    total,
 )
 from capacity.results import Decision, PhaseTime
 from capacity.specs.calibration import Calibration
@@ -46,16 +49,16 @@ def decide(case: Case, phases: Sequence[Phase]) -> Decision:
     """
     figures = decision_figures(case, phases)
     times = tuple([_phase_time(case, item) for item in figures])
-    bound = plain(_total([item.bound_s for item in figures]))
-    notes = case.bound_ceilings(formats_of(phases)).notes
-    estimated = [(item.value_s, item.calibration) for item in figures if item.value_s is not None and item.calibration]
-    if len(estimated) < len(figures):
-        return Decision(times, bound, None, None, None, "computed", notes)
-    value = _total([value for value, _ in estimated])
-    low = np.maximum(bound, _total([value * found.band_low for value, found in estimated]))
-    high = _total([value * found.band_high for value, found in estimated])
-    remarks = dict.fromkeys([*notes, *_remarks(case, phases, [found for _, found in estimated])])
-    return Decision(times, bound, plain(value), plain(low), plain(high), "calibrated", tuple(remarks))
+    bound = plain(total([item.bound_s for item in figures]))
+    roofline = plain(total([item.roofline_s for item in figures]))
+    highest, sheet = case.ceilings(formats_of(phases))
+    notes = tuple(dict.fromkeys([*highest.notes, *sheet.notes]))
+    band = band_of(figures)
+    if band is None:
+        return Decision(times, bound, roofline, None, None, None, "computed", notes)
+    remarks = _remarks(case, phases, [item.calibration for item in figures if item.calibration])
+    low, value, high = plain(band.low_s), plain(band.value_s), plain(band.high_s)
+    return Decision(times, bound, roofline, value, low, high, "calibrated", tuple(dict.fromkeys([*notes, *remarks])))
 
 
 def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
@@ -71,22 +74,15 @@ def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
     for phase in phases:
         if phase.passes < 1:
             raise CapacityError(f"phase {phase.name!r} has {phase.passes} passes; at least 1 is allowed")
-    sheet = case.bound_ceilings(formats_of(phases))
+    ceilings = case.ceilings(formats_of(phases))
     found = calibrations_of(case, phases)
-    return [phase_figures(case, phase, sheet, item) for phase, item in zip(phases, found, strict=True)]
+    return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, found, strict=True)]
 
 
 def decision_s(case: Case, phases: Sequence[Phase]) -> FloatArray:
     """The estimate of one decision, or its bound where there is none. Shape: of the phases. [s]"""
     figures = decision_figures(case, phases)
-    return _total([item.bound_s if item.value_s is None else item.value_s for item in figures])
-
-
-def _total(parts: Sequence[FloatArray]) -> FloatArray:
-    total: Any = 0.0
-    for part in parts:
-        total = total + part
-    return np.asarray(total)
+    return total([item.bound_s if item.value_s is None else item.value_s for item in figures])
 
 
 def _remarks(case: Case, phases: Sequence[Phase], found: Sequence[Calibration]) -> list[str]:
@@ -97,7 +93,7 @@ def _remarks(case: Case, phases: Sequence[Phase], found: Sequence[Calibration]) 
 
 
 def _phase_time(case: Case, item: PhaseFigures) -> PhaseTime:
-    phase, times = item.phase, item.times
+    phase = item.phase
     return PhaseTime(
         name=phase.name,
         passes=phase.passes,
@@ -105,15 +101,16 @@ def _phase_time(case: Case, item: PhaseFigures) -> PhaseTime:
         moved_bytes=plain(phase.moved_bytes),
         launches=phase.launches,
         bound_s=plain(item.bound_s),
+        roofline_s=plain(item.roofline_s),
         bound_by=_bound_by(item),
-        memory_s=plain(phase.passes * sum(times.memory_s)),
-        compute_s=plain(phase.passes * sum(times.compute_s)),
+        memory_s=plain(item.memory_s),
+        compute_s=plain(item.compute_s),
         launch_mode=case.deploy.launch_mode_of(phase.name),
         value_s=None if item.value_s is None else plain(item.value_s),
     )
 
 
 def _bound_by(item: PhaseFigures) -> str:
-    """The operator that takes most of the bound and its resource; empty for several batches at once."""
-    code, _ = item.times.largest
-    return "" if np.ndim(code) else f"{item.times.names[int(code) // 2]}, {RESOURCES[int(code) % 2]}"
+    """The side that binds and its largest operator; empty for several batches at once."""
+    side, (names, code) = bound_side([item]), largest_operator([item])
+    return "" if np.ndim(code) or np.ndim(side) else f"{SIDES[int(side)]}, {names[int(code)]}"

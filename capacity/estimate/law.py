@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from capacity.arrays import ArrayLike, FloatArray, IntArray
+from capacity.arrays import FloatArray
 from capacity.demand.passes import Work, WorkBlock
 from capacity.demand.phases import Phase
-from capacity.formulas import latency
+from capacity.formulas import latency, roofline
 from capacity.specs.base import FrozenMapping
 from capacity.specs.calibration import Calibration
 from capacity.supply.ceilings import Ceilings
@@ -18,47 +18,48 @@ from capacity.supply.ceilings import Ceilings
 
 @dataclass(frozen=True, eq=False)
 class OperatorTimes:
-    """Times of the operators of one pass, by name, each in a shape that broadcasts to that of the pass: the whole, its
-    memory side and its compute side. [s]"""
+    """Times of one pass of an ordinary engine: for each operator the whole, its memory side and its compute side. [s]
 
-    names: tuple[str, ...]
-    pass_s: list[FloatArray]
-    memory_s: list[FloatArray]
-    compute_s: list[FloatArray]
+    Each has a shape that broadcasts to that of the pass.
+    """
+
+    by_operator: dict[str, list[FloatArray]]
 
     @property
     def total_s(self) -> FloatArray:
         """Sum over operators, one after another. [s]"""
-        return np.asarray(sum(self.pass_s))
+        return np.asarray(sum([whole for whole, _, _ in self.by_operator.values()]))
+
+
+@dataclass(frozen=True, eq=False)
+class LeastTimes:
+    """Memory and compute time of the least work of one pass, and of each of its operators. [s]"""
+
+    memory_s: FloatArray
+    compute_s: FloatArray
+    by_operator: dict[str, list[FloatArray]]
 
     @property
-    def largest(self) -> tuple[IntArray, FloatArray]:
-        """Code of the operator that takes longest, and its time: twice its index, plus one where compute takes longer
-        in it. [s]"""
-        code: IntArray = np.asarray(self.compute_s[0] > self.memory_s[0], dtype=np.int64)
-        best = self.pass_s[0]
-        for index in range(1, len(self.names)):
-            own = 2 * index + (self.compute_s[index] > self.memory_s[index])
-            longer = self.pass_s[index] > best
-            code, best = np.where(longer, own, code), np.maximum(best, self.pass_s[index])
-        return code, best
+    def bound_s(self) -> FloatArray:
+        """Time of the whole pass, perfectly overlapped. [s]"""
+        return roofline.bound_s(self.memory_s, self.compute_s)
 
 
-def operator_times(work: Work, moved_bytes: list[FloatArray], ceilings: Ceilings) -> OperatorTimes:
+def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -> OperatorTimes:
     """Each operator at its own roofline, rows of one name together.
 
     Parameters
     ----------
     work : Work
-        Bytes and FLOP by row.
-    moved_bytes : list of ndarray
-        Bytes that are charged, by row of each block. [B]
+        Bytes and FLOP of a pass.
     ceilings : Ceilings
         Rates of the device.
+    routing_exponent : float
+        1 where tokens visit experts independently; see `capacity.formulas.experts`. [1]
     """
     sums: dict[str, list[FloatArray]] = {}
-    for block, moved in zip(work.blocks, moved_bytes, strict=True):
-        peaks = rates_of(block, ceilings)
+    for block in work.blocks:
+        moved, peaks = block.bytes_at(routing_exponent), rates_of(block, ceilings)
         memory, compute = moved / ceilings.bytes_per_s, block.flop / peaks
         whole = latency.operator_s(
             moved,
@@ -68,11 +69,48 @@ def operator_times(work: Work, moved_bytes: list[FloatArray], ceilings: Ceilings
             memory_efficiency=1.0,
             flop_efficiency=1.0,
         )
-        for row, name in enumerate(block.operators):
-            own = [whole[row], memory[row], compute[row]]
-            sums[name] = [a + b for a, b in zip(sums[name], own, strict=True)] if name in sums else own
-    columns = [list(column) for column in zip(*sums.values(), strict=True)]
-    return OperatorTimes(tuple(sums), columns[0], columns[1], columns[2])
+        _add(sums, block.operators, (whole, memory, compute))
+    return OperatorTimes(sums)
+
+
+def _add(sums: dict[str, list[FloatArray]], names: tuple[str, ...], columns: tuple[FloatArray, ...]) -> None:
+    """Rows of ``columns`` added to the sums of their names."""
+    for row, name in enumerate(names):
+        own = [column[row] for column in columns]
+        sums[name] = [a + b for a, b in zip(sums[name], own, strict=True)] if name in sums else own
+
+
+def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
+    """Times of the least work of a pass; see `capacity.formulas.roofline.least_work`.
+
+    Parameters
+    ----------
+    work : Work
+        Bytes and FLOP of a pass.
+    ceilings : Ceilings
+        Rates that no engine exceeds, and the last-level cache.
+    """
+    sums: dict[str, list[FloatArray]] = {}
+    for block in work.blocks:
+        _add(sums, block.operators, (block.fewest_bytes / ceilings.bytes_per_s, block.flop / rates_of(block, ceilings)))
+    flop, idle = work.flop_by_format, work.idle_flop_by_format
+    for operator, name, skipped in work.idle:
+        sums[operator][1] = sums[operator][1] - skipped / ceilings.flop_per_s[name]
+    moved, computed = roofline.least_work(
+        work.moved_bytes,
+        _stacked(flop, like=flop),
+        surplus_expert_bytes=work.surplus_expert_bytes,
+        cache_bytes=ceilings.cache_bytes,
+        idle_flop=_stacked(idle, like=flop) if idle else 0.0,
+    )
+    compute_s = sum([computed[row] / ceilings.flop_per_s[name] for row, name in enumerate(flop)])
+    return LeastTimes(moved / ceilings.bytes_per_s, np.asarray(compute_s), sums)
+
+
+def _stacked(table: dict[str, FloatArray], *, like: dict[str, FloatArray]) -> FloatArray:
+    """The values of a table along a new first axis, in the broadcast shape of another."""
+    shape = np.broadcast_shapes(*[np.shape(value) for value in like.values()])
+    return np.array([np.broadcast_to(value, shape) for value in table.values()])
 
 
 def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:
@@ -86,16 +124,8 @@ def _rates(compute_formats: tuple[str, ...], ceilings: Ceilings, dimensions: int
     return rates.reshape((-1,) + (1,) * (dimensions - 1))
 
 
-def charged_bytes(work: Work, cache_bytes: int) -> list[FloatArray]:
-    """Bytes of each row of each block; weights that all fit the last-level cache together are not charged. [B]"""
-    kept = work.weight_bytes < cache_bytes
-    if not np.any(kept):
-        return [block.moved_bytes for block in work.blocks]
-    return [np.where(kept, block.moved_bytes - block.weight_bytes, block.moved_bytes) for block in work.blocks]
-
-
-def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int, comm_s: ArrayLike) -> FloatArray:
-    """Time of a pass on ceilings alone: its operators, launches and links. Shape: of the pass. [s]
+def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int) -> FloatArray:
+    """Time of a pass on ceilings alone: its operators and launches. Shape: of the pass. [s]
 
     Parameters
     ----------
@@ -105,8 +135,6 @@ def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int, comm_s
         Rates of the device and the time of one launch.
     launches : int
         Kernel launches. [1]
-    comm_s : array_like
-        Time on links. [s]
 
     Returns
     -------
@@ -121,7 +149,7 @@ def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int, comm_s
         launch_s=ceilings.launch_s,
         sequences=0,
         sequence_s=0.0,
-        comm_s=comm_s,
+        comm_s=0.0,
         host_floor_s=0.0,
         prefill_share=0.0,
     )

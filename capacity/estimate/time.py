@@ -1,53 +1,78 @@
-"""The time of each phase of a case: bound on the datasheet, attainable on measured ceilings, calibrated estimate.
+"""The time of each phase of a case: bound, roofline and calibrated estimate.
 
 One law over phases and ceilings: TPOT is the decode phase, TTFT encode and prefill, a decision of a world model the
-sum of its phases.
+sum of its phases. Attainable times are in `capacity.estimate.attainable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from capacity.arrays import ArrayLike, FloatArray
+from capacity.arrays import FloatArray
 from capacity.demand.phases import Phase
-from capacity.errors import CapacityError
 from capacity.estimate.calibrated import calibration_for
 from capacity.estimate.case import Case
-from capacity.estimate.law import OperatorTimes, calibrated_s, ceiling_s, charged_bytes, operator_times
+from capacity.estimate.law import LeastTimes, OperatorTimes, calibrated_s, least_times, operator_times
+from capacity.formulas.pipeline import rank_weights
+from capacity.results import OperatorRow
 from capacity.specs.calibration import Calibration
 from capacity.supply.ceilings import Ceilings, measured_ceilings, require_peak
-from capacity.supply.links import message_s
 
-RESOURCES = ("memory", "compute")
+SIDES = ("memory", "compute")
 
 
 @dataclass(frozen=True, eq=False)
 class PhaseFigures:
     """One phase on a part: times of all its passes, in the shape of the batch. [s]
 
-    ``value_s`` is None where no calibration covers the phase; ``moved_bytes``, by block of its work, and ``times`` are
-    of one pass.
+    ``least`` and ``operators`` are the times of one pass on each kind of pipeline rank, ``bound_weights`` and
+    ``roofline_weights`` how often each counts. ``value_s`` is None where no calibration covers the phase.
     """
 
     phase: Phase
-    moved_bytes: list[FloatArray]
-    times: OperatorTimes
+    least: list[LeastTimes]
+    operators: list[OperatorTimes]
+    bound_weights: list[FloatArray]
+    roofline_weights: list[FloatArray]
     bound_s: FloatArray
+    roofline_s: FloatArray
     value_s: FloatArray | None
     calibration: Calibration | None
+
+    @property
+    def memory_s(self) -> FloatArray:
+        """Memory time of the least work of all passes. [s]"""
+        return self.phase.passes * weighted([item.memory_s for item in self.least], self.bound_weights)
+
+    @property
+    def compute_s(self) -> FloatArray:
+        """Compute time of the least work of all passes. [s]"""
+        return self.phase.passes * weighted([item.compute_s for item in self.least], self.bound_weights)
+
+    @property
+    def least_by_operator(self) -> dict[str, list[FloatArray]]:
+        """Memory and compute time of each operator in the least work of all passes. [s]"""
+        return _by_operator([item.by_operator for item in self.least], self.bound_weights, self.phase.passes)
+
+    @property
+    def by_operator(self) -> dict[str, list[FloatArray]]:
+        """Time of each operator of all passes, its memory side and its compute side, which sum to the roofline. [s]"""
+        return _by_operator([item.by_operator for item in self.operators], self.roofline_weights, self.phase.passes)
 
 
 def formats_of(phases: Sequence[Phase]) -> frozenset[str]:
     """Compute formats of some phases."""
-    return frozenset().union(*[phase.work.compute_formats for phase in phases])
+    return frozenset().union(*[item.work.compute_formats for phase in phases for item in phase.by_rank])
 
 
-def phase_figures(case: Case, phase: Phase, sheet: Ceilings, calibration: Calibration | None) -> PhaseFigures:
-    """Bound of one phase, and its estimate with a calibration; no estimate lies below the bound.
+def phase_figures(
+    case: Case, phase: Phase, ceilings: tuple[Ceilings, Ceilings], calibration: Calibration | None
+) -> PhaseFigures:
+    """Bound and roofline of one phase, and its estimate with a calibration; no estimate lies below the bound.
 
     Parameters
     ----------
@@ -55,19 +80,46 @@ def phase_figures(case: Case, phase: Phase, sheet: Ceilings, calibration: Calibr
         Model, part and deployment.
     phase : Phase
         Work of its passes.
-    sheet : Ceilings
-        Ceilings of the bound.
+    ceilings : tuple of Ceilings
+        Those of the bound, and the datasheet's.
     calibration : Calibration or None
         Constants of the law.
     """
-    moved = charged_bytes(phase.work, sheet.cache_bytes * case.deploy.pipeline_parallel)
-    times = operator_times(phase.work, moved, sheet)
-    bound = phase.passes * ceiling_s(times, sheet, launches=0, comm_s=0.0)
-    value = None
+    highest, sheet = ceilings
+    least = [least_times(item.least, highest) for item in phase.by_rank]
+    operators = [operator_times(item.work, sheet, routing_exponent=1.0) for item in phase.by_rank]
+    bounds, rooflines = [item.bound_s for item in least], [item.total_s for item in operators]
+    bound_weights, roofline_weights = weights_of(bounds, phase), weights_of(rooflines, phase)
+    bound, value = phase.passes * weighted(bounds, bound_weights), None
     if calibration is not None:
-        ceilings = efficiency_ceilings(case, frozenset(sheet.flop_per_s), calibration)
-        value = np.maximum(bound, phase.passes * calibrated_s(phase, ceilings, calibration))
-    return PhaseFigures(phase, moved, times, bound, value, calibration)
+        rates = efficiency_ceilings(case, frozenset(sheet.flop_per_s), calibration)
+        value = np.maximum(bound, phase.passes * calibrated_s(phase, rates, calibration))
+    return PhaseFigures(
+        phase,
+        least,
+        operators,
+        bound_weights,
+        roofline_weights,
+        bound,
+        phase.passes * weighted(rooflines, roofline_weights),
+        value,
+        calibration,
+    )
+
+
+def weights_of(rank_s: Sequence[FloatArray], phase: Phase) -> list[FloatArray]:
+    """How often the time of each kind of pipeline rank counts in a pass of ``phase``. [1]"""
+    if len(rank_s) == 1 and phase.by_rank[0].ranks == 1:
+        return [np.asarray(1.0)]
+    times = np.array(np.broadcast_arrays(*rank_s))
+    return list(rank_weights(times, [item.ranks for item in phase.by_rank], turns=phase.turns, flows=phase.flows))
+
+
+def weighted(values: Sequence[FloatArray], weights: Sequence[FloatArray]) -> FloatArray:
+    """The sum of values times weights."""
+    if len(values) == 1:
+        return np.asarray(values[0] * weights[0])
+    return np.asarray(sum([value * weight for value, weight in zip(values, weights, strict=True)]))
 
 
 @lru_cache(maxsize=512)
@@ -94,45 +146,55 @@ def calibrations_of(case: Case, phases: Sequence[Phase]) -> list[Calibration | N
     return [None] * len(found) if None in found else found
 
 
-def attainable_by_phase(case: Case, phases: Sequence[Phase]) -> tuple[list[FloatArray], tuple[str, ...]]:
-    """The same arithmetic on measured ceilings, with launches and links, and notes. Shape: of the batch. [s]
-
-    There is no time where a ceiling or a link is unknown.
-    """
-    ceilings = case.measured_ceilings(formats_of(phases))
-    if ceilings is None:
-        return [], ()
-    notes = dict.fromkeys(ceilings.notes)
-    found: list[FloatArray] = []
-    for phase in phases:
-        links = comm_s(case, phase)
-        if isinstance(links, CapacityError):
-            return [], (str(links),)
-        times = operator_times(phase.work, [block.moved_bytes for block in phase.work.blocks], ceilings)
-        one = ceiling_s(times, ceilings, launches=phase.work.launches, comm_s=links)
-        found.append(np.asarray(phase.passes * one))
-    exchanged = [phase for phase in phases if phase.collectives]
-    if exchanged and not isinstance(case.link, CapacityError):
-        notes[f"links: fixed times {case.link.evidence} ({case.link.kind})"] = None
-    return found, tuple(notes)
+def total(parts: Sequence[FloatArray]) -> FloatArray:
+    """The sum of some times, in their broadcast shape. [s]"""
+    result = parts[0]
+    for part in parts[1:]:
+        result = result + part
+    return np.asarray(result)
 
 
-def attainable_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray | None, tuple[str, ...]]:
-    """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]"""
-    found, notes = attainable_by_phase(case, phases)
-    return (np.asarray(sum(found)) if found else None), notes
+def bound_side(figures: Sequence[PhaseFigures]) -> FloatArray:
+    """Which side takes most of a bound: 0 where phases bound by memory take more of it, 1 for compute. Shape: of it."""
+    by_side = [np.where(item.compute_s > item.memory_s, item.bound_s, -item.bound_s) for item in figures]
+    return np.asarray(total(by_side) > 0, dtype=np.int64)
 
 
-def comm_s(case: Case, phase: Phase) -> FloatArray | CapacityError:
-    """Time on links of one pass of a phase, or why it is not modelled. Shape: of the batch. [s]"""
-    total: FloatArray = np.asarray(0.0)
-    if not phase.collectives:
-        return total
-    link = case.link
-    if isinstance(link, CapacityError):
-        return link
-    sampled: ArrayLike = np.multiply(phase.sequences, phase.head_tokens)
-    for item in phase.collectives:
-        message = np.multiply(item.token_bytes, sampled if item.last_token_only else phase.tokens)
-        total = total + item.count * message_s(link, item.kind, devices=item.devices, message_bytes=message)
-    return total
+def largest_operator(figures: Sequence[PhaseFigures]) -> tuple[tuple[str, ...], FloatArray]:
+    """Names of the operators of all phases, and the code of the one that takes longest on the side that binds."""
+    side = bound_side(figures)
+    names: list[str] = []
+    best: FloatArray = np.asarray(-1.0)
+    code: FloatArray = np.asarray(0)
+    for item in figures:
+        lead = f"{item.phase.name} " if len(figures) > 1 else ""
+        for name, (memory_s, compute_s) in item.least_by_operator.items():
+            own = np.where(side == 0, memory_s, compute_s)
+            code, best = np.where(own > best, len(names), code), np.maximum(best, own)
+            names.append(lead + name)
+    return tuple(names), code
+
+
+def operator_rows(figures: Sequence[PhaseFigures]) -> Iterator[OperatorRow]:
+    """Operators of scalar figures, which sum to the roofline: bytes, FLOP, time, and which of the two takes longer."""
+    for item in figures:
+        lead = f"{item.phase.name} " if len(figures) > 1 else ""
+        counts = [{name: list(rank.work.of_operator(name)) for name in times.by_operator}
+                  for rank, times in zip(item.phase.by_rank, item.operators, strict=True)]  # fmt: skip
+        amounts = _by_operator(counts, item.roofline_weights, item.phase.passes)
+        for name, (whole_s, memory_s, compute_s) in item.by_operator.items():
+            moved, flop = amounts[name]
+            side = SIDES[int(compute_s > memory_s)]
+            yield OperatorRow(lead + name, float(moved), float(flop), float(whole_s), side)
+
+
+def _by_operator(
+    ranks: Sequence[dict[str, list[FloatArray]]], weights: Sequence[FloatArray], passes: int
+) -> dict[str, list[FloatArray]]:
+    """Columns of each operator over the pipeline ranks that have it, weighted and for all passes."""
+    sums: dict[str, list[FloatArray]] = {}
+    for table, weight in zip(ranks, weights, strict=True):
+        for name, columns in table.items():
+            own = [passes * weight * column for column in columns]
+            sums[name] = [a + b for a, b in zip(sums[name], own, strict=True)] if name in sums else own
+    return sums

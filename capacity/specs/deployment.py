@@ -16,6 +16,7 @@ OverridePart = Literal["attention", "mlp", "experts", "router", "embedding", "lm
 Degree = Annotated[int, Field(ge=1, le=65_536, strict=True)]
 LaunchMode = Literal["eager", "compiled", "graph", "tuned"]
 LAUNCH_MODES: tuple[LaunchMode, ...] = ("eager", "compiled", "graph", "tuned")
+RoutingExponent = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 AS_STORED = "as_stored"
 PHASES = ("encode", "prefill", "decode", "project", "denoise", "plan", "verify", "detokenise")
 _SLICE = re.compile(r"(\d{0,6}):(\d{0,6})")
@@ -72,7 +73,8 @@ class Deployment(UserSpec):
     bit unless overridden. ``as_stored`` takes the formats of the checkpoint. ``activations`` is the compute format.
     ``launch_mode`` is how kernels are launched: ``eager``, one by one by Python; ``compiled``, compiled kernels one by
     one; ``graph``, a captured graph of a general compiler; ``tuned``, an engine written for this model family; or a
-    table of them by phase, with ``default`` for the rest.
+    table of them by phase, with ``default`` for the rest. ``routing_exponent`` is how freely tokens choose experts in an
+    attainable time: T tokens visit as many as T to this power would that choose independently; 1 is uniform routing.
     """
 
     obtained_by: ClassVar[str] = "make one with Deployment(...)"
@@ -95,6 +97,7 @@ class Deployment(UserSpec):
     max_sequences: Count | None = None
     prefill_chunk_tokens: Count = 8192
     draft: Draft | None = None
+    routing_exponent: RoutingExponent = 0.85
 
     @property
     def devices(self) -> int:

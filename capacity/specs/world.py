@@ -256,3 +256,6 @@ class WorldModelSpec(Spec):
 
 def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+Subject = ModelSpec | WorldModelSpec  # what a question may be about

@@ -11,14 +11,14 @@ from numbers import Real
 import numpy as np
 
 from capacity.arrays import ArrayLike, BoolArray, FloatArray
+from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
-from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate import memory
+from capacity.estimate.attainable import attainable_by_phase
 from capacity.estimate.calibrated import uncovered
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.decision import decide, decision_s
-from capacity.estimate.time import attainable_by_phase
 from capacity.inputs import shown
 from capacity.results import Decision
 from capacity.specs.deployment import Deployment, LaunchMode

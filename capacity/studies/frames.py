@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray
+from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
-from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.case import Case, check_specs, prepare

@@ -44,7 +44,7 @@ def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
 def _evidence_of_ceilings(case: Case) -> tuple[str, str]:
     """Evidence of a bound and of an attainable time."""
     measured, fixed_times = _attainable_figures(case)
-    bound = _weakest("computed", *_not_published(case.hardware, case.sheet.figures))
+    bound = _weakest("computed", *_not_published(case.hardware, case.decode_ceilings.figures))
     attainable = _weakest(*map(case.hardware.evidence, measured), *fixed_times) if measured else "assumed"
     return bound, attainable
 
@@ -125,7 +125,12 @@ def _of_model(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
 def weak_figures(case: Case) -> tuple[str, ...]:
     """Unverified and replaced figures of the part that a sizing rests on."""
     hardware = case.hardware
-    rests_on = {"memory.capacity_bytes", "memory.reserve_bytes", *case.sheet.figures, *_attainable_figures(case)[0]}
+    rests_on = {
+        "memory.capacity_bytes",
+        "memory.reserve_bytes",
+        *case.decode_ceilings.figures,
+        *_attainable_figures(case)[0],
+    }
     kinds = {"replaced or inherited": hardware.assumed, "unverified": hardware.unverified}
     return tuple(
         f"{hardware.name}: {pattern} ({kind})"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from capacity.demand.world_passes import verify_phase
-from capacity.demand.world_phases import mean_cached_tokens
+from capacity.demand.decisions import mean_cached_tokens
+from capacity.demand.phases import verify_phase
 from capacity.errors import CapacityError
 from capacity.estimate.decision import decide
 from capacity.formulas import speculated_answers

@@ -38,6 +38,30 @@ class Ceilings:
 
 
 @lru_cache(maxsize=512)
+def sheet_ceilings(hardware: HardwareSpec, formats: frozenset[str], activations: str) -> Ceilings:
+    """Datasheet rates, on which a roofline rests.
+
+    Parameters
+    ----------
+    hardware : HardwareSpec
+        The part.
+    formats : frozenset of str
+        Compute formats in question.
+    activations : str
+        The compute format that was asked for, which an error names as the thing to change.
+
+    Raises
+    ------
+    CapacityError
+        If the part has no path for one of ``formats``.
+    """
+    rates = {name: require_peak(hardware, name, activations) for name in sorted(formats)}
+    figures = ["memory.bytes_per_s", *[figure for rate in rates.values() for figure in _peak_figures(hardware, rate)]]
+    notes = measured_ceiling_notes(hardware)
+    return Ceilings(hardware.memory.bytes_per_s, rates, 0.0, 0, notes, tuple(dict.fromkeys(figures)))
+
+
+@lru_cache(maxsize=512)
 def bound_ceilings(hardware: HardwareSpec, formats: frozenset[str], activations: str) -> Ceilings:
     """Datasheet rates, or the measured ones that exceed them: no bound may be beaten by a rate that was measured.
 
@@ -55,23 +79,24 @@ def bound_ceilings(hardware: HardwareSpec, formats: frozenset[str], activations:
     CapacityError
         If the part has no path for one of ``formats``.
     """
-    notes, figures, rates = list(measured_ceiling_notes(hardware)), [], {}
-    read, reached = hardware.memory.bytes_per_s, _highest(_measured_reads(hardware))
-    figures.append("memory.bytes_per_s")
+    sheet = sheet_ceilings(hardware, formats, activations)
+    notes, rates, read = list(sheet.notes), dict(sheet.flop_per_s), sheet.bytes_per_s
+    figures = list(sheet.figures)
+    reached = _highest(_measured_reads(hardware))
     if reached and reached[1] > read:
         notes.append(_above(hardware, reached, read, "bandwidth"))
         figures[0], read = reached
-    for name in sorted(formats):
-        rates[name] = require_peak(hardware, name, activations)
+    for name, rate in sheet.flop_per_s.items():
         reached = _highest(_measured_rates(hardware, name))
-        if reached and reached[1] > rates[name]:
-            notes.append(_above(hardware, reached, rates[name], f"{name} peak"))
+        if reached and reached[1] > rate:
+            notes.append(_above(hardware, reached, rate, f"{name} peak"))
             rates[name] = reached[1]
-            figures.append(reached[0])
-        else:
-            figures.extend(_peak_figures(hardware, rates[name]))
-    once = tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(figures))
-    return Ceilings(read, rates, 0.0, hardware.memory.cache_bytes, *once)
+            figures = [reached[0] if figure in _peak_figures(hardware, rate) else figure for figure in figures]
+    cache = hardware.memory.cache_bytes
+    figures += (
+        [f"memory.{'last_level_cache' if hardware.memory.last_level_cache_bytes else 'l2'}_bytes"] if cache else []
+    )
+    return Ceilings(read, rates, 0.0, cache, tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(figures)))
 
 
 def _highest(figures: Iterable[tuple[str, float]]) -> tuple[str, float] | None:

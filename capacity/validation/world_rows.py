@@ -10,8 +10,8 @@ from typing import Any
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
+from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
-from capacity.demand.world_phases import decision_phases
 from capacity.files import package_data
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 import capacity as cap
-from capacity.demand.world_phases import decision_phases
+from capacity.demand.decisions import decision_phases
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decision_s
 

@@ -7,9 +7,9 @@ import pytest
 import capacity as cap
 from capacity.catalog.worlds import load_world_model
 from capacity.demand.collectives import collectives
+from capacity.demand.decisions import decision_phases
+from capacity.demand.phases import decode_phase
 from capacity.demand.placement import weight_shards
-from capacity.demand.world_passes import world_decode_phase
-from capacity.demand.world_phases import decision_phases
 
 BF16 = cap.Deployment(weights="bf16")
 TWO = BF16.replace(tensor_parallel=2)
@@ -73,7 +73,7 @@ def test_the_matrices_of_the_core_are_halved(openvla):
 
 # A rank holds half the KV heads: 524,288 / 2 bytes per token.
 def test_a_decode_pass_of_the_core_reads_half_the_cache(openvla):
-    short, long = (world_decode_phase(openvla, TWO, batch=3, context_tokens=tokens) for tokens in (101, 201))
+    short, long = (decode_phase(openvla, TWO, batch=3, context_tokens=tokens) for tokens in (101, 201))
 
     assert long.moved_bytes - short.moved_bytes == 3 * 100 * 524_288 / 2
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.demand.world_passes import stage_phase, verify_phase, world_decode_phase
-from capacity.demand.world_phases import decision_phases
+from capacity.demand.decisions import decision_phases
+from capacity.demand.phases import decode_phase, stage_phase, verify_phase
 from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
 from capacity.estimate.ledger import ledger_lines
@@ -185,7 +185,7 @@ def test_denoising_reads_the_cache_of_the_session():
 # keys and, of their own, those before and their own; every weight is read once.
 def test_a_verification_is_a_pass_over_the_drafted_tokens_and_one_more():
     world, drafted, cached = load_world_model("openvla-7b"), 3, 1000
-    step = world_decode_phase(world, BF16, batch=2, context_tokens=cached + 1)
+    step = decode_phase(world, BF16, batch=2, context_tokens=cached + 1)
     checked = verify_phase(world, BF16, batch=2, drafted=drafted, cached_tokens=cached)
 
     assert checked.moved_bytes == step.moved_bytes
@@ -197,10 +197,10 @@ def test_a_verification_is_a_pass_over_the_drafted_tokens_and_one_more():
 # Decode passes of a session: the cache of context - 1 tokens, 2 x 32 layers x 4,096 x 2 = 524,288 bytes per token.
 def test_a_decode_pass_reads_the_cache_before_its_own_token():
     world = load_world_model("openvla-7b")
-    one, more = (world_decode_phase(world, BF16, batch=3, context_tokens=tokens) for tokens in (1, 101))
+    one, more = (decode_phase(world, BF16, batch=3, context_tokens=tokens) for tokens in (1, 101))
 
     assert more.moved_bytes - one.moved_bytes == 3 * 100 * 524_288
-    assert world_decode_phase(world, BF16, batch=3, context_tokens=101, passes=5).moved_bytes == 5 * more.moved_bytes
+    assert decode_phase(world, BF16, batch=3, context_tokens=101, passes=5).moved_bytes == 5 * more.moved_bytes
 
 
 def test_a_phase_in_the_shape_of_batches_equals_each_of_them():

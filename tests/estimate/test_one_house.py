@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import capacity as cap
+from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import decode_phase
-from capacity.demand.world_phases import decision_phases
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide
 

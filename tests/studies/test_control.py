@@ -9,7 +9,7 @@ import pytest
 import capacity as cap
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model, world_model_ids
-from capacity.demand.world_phases import decision_phases
+from capacity.demand.decisions import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide

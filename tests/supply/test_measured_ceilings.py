@@ -7,7 +7,7 @@ import pytest
 import capacity as cap
 from capacity.catalog.parts import hardware_ids
 from capacity.catalog.worlds import load_world_model
-from capacity.demand.world_phases import decision_phases
+from capacity.demand.decisions import decision_phases
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide
 

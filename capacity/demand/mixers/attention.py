@@ -113,6 +113,11 @@ def cache(a: Attention, formats: LayerFormats, *, tensor_parallel: int) -> Layer
     return LayerCache(token_bytes, window=a.window or 0)
 
 
+def cache_makers(a: Attention) -> frozenset[str]:
+    """The matrices whose outputs the layer keeps for later tokens."""
+    return frozenset(("key", "value"))
+
+
 def state_bits(a: Attention, formats: LayerFormats, *, tensor_parallel: int) -> int:
     """No recurrent state. [bit]"""
     return 0

@@ -94,6 +94,11 @@ def cache(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: int) ->
     return LayerCache(-(-bits // 8))
 
 
+def cache_makers(a: LatentAttention) -> frozenset[str]:
+    """The matrices whose outputs the layer keeps for later tokens."""
+    return frozenset(("kv_a", "index_key"))
+
+
 def state_bits(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: int) -> int:
     """No recurrent state. [bit]"""
     return 0

@@ -39,6 +39,11 @@ def cache(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int) -> Lay
     return LayerCache()
 
 
+def cache_makers(mixer: NoMixer) -> frozenset[str]:
+    """None."""
+    return frozenset()
+
+
 def state_bits(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int) -> int:
     """No state. [bit]"""
     return 0

@@ -55,6 +55,11 @@ def cache(mixer: StateMixer, formats: LayerFormats, *, tensor_parallel: int) -> 
     return LayerCache()
 
 
+def cache_makers(mixer: StateMixer) -> frozenset[str]:
+    """All of them: the state after a token depends on every matrix before it."""
+    return frozenset(item.name for item in mixer.matrices)
+
+
 def state_bits(mixer: StateMixer, formats: LayerFormats, *, tensor_parallel: int) -> int:
     """State of one sequence in one layer: recurrent in its own format, convolution at 16 bit. [bit]"""
     kinds = {"recurrent": formats.recurrent, "conv": formats.conv}

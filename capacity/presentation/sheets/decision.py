@@ -22,7 +22,7 @@ def decision_sheet(decision: Decision) -> Sheet:
 
 def time_words(decision: Decision) -> Parts:
     """The bound, the attainable time where there is one, and the estimate with its band."""
-    times: Parts = ("bound ", Cell(decision.bound_s, "s"))
+    times: Parts = ("bound ", Cell(decision.bound_s, "s"), ", roofline ", Cell(decision.roofline_s, "s"))
     if decision.attainable_s is not None:
         times = (*times, ", attainable ", Cell(decision.attainable_s, "s"))
     if decision.value_s is not None:
@@ -37,10 +37,11 @@ def phase_section(decision: Decision) -> Section:
     estimate = decision.value_s is not None
     rows = [tuple(_phase(phase, attainable=attainable, estimate=estimate)) for phase in decision.phases]
     rows.append(tuple(_total(decision, attainable=attainable, estimate=estimate)))
-    columns = [Column("phase", "text"), Column("passes", rank=2), Column("bound"), Column("bound by", "id", 1)]
+    columns = [Column("phase", "text"), Column("passes", rank=3), Column("bound"), Column("bound by", "id", 1)]
+    columns += [Column("roofline", rank=2)]
     columns += [Column("attainable")] if attainable else []
     columns += [Column("estimate")] if estimate else []
-    columns += [Column("bytes moved", rank=3), Column("FLOP", rank=4), Column("launches", rank=5)]
+    columns += [Column("bytes moved", rank=4), Column("FLOP", rank=5), Column("launches", rank=6)]
     return Section(
         title="Time of a decision by phase",
         columns=tuple(columns),
@@ -69,6 +70,7 @@ def _phase(phase: PhaseTime, *, attainable: bool, estimate: bool) -> Iterator[Ce
     yield Cell(phase.passes, "pass")
     yield Cell(phase.bound_s, "s")
     yield Cell(phase.bound_by)
+    yield Cell(phase.roofline_s, "s")
     if attainable:
         yield Cell(phase.attainable_s, "s")
     if estimate:
@@ -84,6 +86,7 @@ def _total(decision: Decision, *, attainable: bool, estimate: bool) -> Iterator[
     yield Cell(sum(phase.passes for phase in phases), "pass")
     yield Cell(decision.bound_s, "s")
     yield Cell("")
+    yield Cell(decision.roofline_s, "s")
     if attainable:
         yield Cell(decision.attainable_s, "s")
     if estimate:

@@ -30,6 +30,9 @@ def estimate_sheet(estimate: Estimate) -> Sheet:
     )
 
 
+ROOFLINE = "operators one after another on the datasheet; not a bound"
+
+
 def _head(estimate: Estimate, points: int) -> Iterator[Line]:
     where = f" at {points:,} points" if points else ""
     yield Line((f"{estimate.quantity} bound{where}: ", *_range(estimate.bound)))
@@ -54,7 +57,11 @@ def _ends(seconds: Any) -> tuple[float | None, float | None]:
 
 
 def _times(estimate: Estimate) -> Section:
-    rows = [(Cell("bound"), Cell(float(estimate.bound), "s", "computed", f"bound by {estimate.bound_by}"))]
+    binding = f"bound by {estimate.bound_by}, most in {estimate.largest_operator}"
+    rows = [
+        (Cell("bound"), Cell(float(estimate.bound), "s", "computed", binding)),
+        (Cell("roofline"), Cell(float(estimate.roofline), "s", "computed", ROOFLINE)),
+    ]
     if estimate.attainable is not None:
         ceilings = "from measured ceilings; not a bound"
         rows.append((Cell("attainable"), Cell(float(estimate.attainable), "s", note=ceilings)))
@@ -68,6 +75,7 @@ def _grid(estimate: Estimate) -> Section:
     """Least and most of each kind of time over the points that have one."""
     named = {
         "bound": (estimate.bound, "computed"),
+        "roofline": (estimate.roofline, "computed"),
         "attainable": (estimate.attainable, ""),
         "estimate": (estimate.value, estimate.evidence),
         "low end of the band": (estimate.low, estimate.evidence),
@@ -85,24 +93,24 @@ def _grid(estimate: Estimate) -> Section:
 
 def operator_section(estimate: Estimate) -> Section:
     """What each operator of one pass moves and computes on one device, the slowest first."""
-    total = float(estimate.bound) if np.ndim(estimate.bound) == 0 else 0.0
+    total = sum(row.roofline_s for row in estimate.rows)
     rows = [
         (
             Cell(row.operator),
             Cell(row.moved_bytes, "B"),
             Cell(row.flop, "FLOP"),
-            Cell(row.bound_s, "s"),
+            Cell(row.roofline_s, "s"),
             Cell(row.bound_by),
-            Cell(row.bound_s / total, "1") if total else Cell(None),
+            Cell(row.roofline_s / total, "1") if total else Cell(None),
         )
-        for row in sorted(estimate.rows, key=lambda row: -row.bound_s)
+        for row in sorted(estimate.rows, key=lambda row: -row.roofline_s)
     ]
     columns = (
         Column("operator", "text"),
         Column("bytes moved", rank=2),
         Column("FLOP", rank=3),
-        Column("bound"),
-        Column("bound by", "id", 4),
+        Column("roofline"),
+        Column("longer side", "id", 4),
         Column("share", rank=1),
     )
-    return Section(f"{estimate.quantity} bound by operator, per device", columns, tuple(rows))
+    return Section(f"{estimate.quantity} roofline by operator, per device", columns, tuple(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
-from capacity.presentation.sheets.estimate import operator_section
+from capacity.presentation.sheets.estimate import ROOFLINE, operator_section
 from capacity.presentation.sheets.limits import binding_words, verdict_words
 from capacity.results import Ledger, Objective, Sizing
 
@@ -19,8 +19,8 @@ CONTEXT_ENDS = {
 }
 
 
-def sizing_sheet(sizing: Sizing) -> Sheet:
-    """The sheet of one replica."""
+def sizing_sheet(sizing: Sizing, *, prefill_operators: bool = False) -> Sheet:
+    """The sheet of one replica, on request with the operators of a prefill as well."""
     where = f"batch {sizing.batch:,} at {sizing.memory_tokens:,} tokens"
     return Sheet(
         title=f"{sizing.model} on {sizing.devices} x {sizing.part}",
@@ -32,6 +32,7 @@ def sizing_sheet(sizing: Sizing) -> Sheet:
             ),
             _limits_and_times(sizing),
             operator_section(sizing.tpot),
+            *([operator_section(sizing.ttft)] if prefill_operators else []),
         ),
         assumptions=sizing.assumed,
         notes=unique((*sizing.notes, *sizing.ttft.notes, *sizing.tpot.notes)),
@@ -124,8 +125,9 @@ def _times(sizing: Sizing) -> Iterator[Row]:
     for estimate, condition in ((sizing.ttft, prompt), (sizing.tpot, step)):
         name = estimate.quantity
         kinds = {side: sizing.evidence.get(f"{name.lower()}.{side}", "") for side in ("bound", "attainable", "value")}
-        bound_by = (*condition, f"bound by {estimate.bound_by}")
+        bound_by = (*condition, f"bound by {estimate.bound_by}, most in {estimate.largest_operator}")
         yield Cell(f"{name} bound"), Cell(estimate.bound, "s", kinds["bound"], bound_by)
+        yield Cell(f"{name} roofline"), Cell(estimate.roofline, "s", kinds["bound"], ROOFLINE)
         if estimate.attainable is not None:
             ceilings = "from measured ceilings; not a bound"
             yield Cell(f"{name} attainable"), Cell(estimate.attainable, "s", kinds["attainable"], ceilings)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capacity.catalog.worlds import load_world_model
+from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
-from capacity.demand.world_phases import decision_phases
 from capacity.errors import CapacityError, SpecError
 from capacity.specs.deployment import Deployment
 

@@ -13,11 +13,11 @@ from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.encoders import encoder_work
 from capacity.demand.operators import stage_operators
 from capacity.demand.passes import Pass, joined, local_sequences, work
-from capacity.demand.phases import Phase
-from capacity.demand.world_passes import stage_phase, world_decode_phase, world_prefill_phase
+from capacity.demand.phases import Phase, RankWork, decode_phase, prefill_phase, stage_phase
 from capacity.errors import CapacityError
 from capacity.specs.deployment import Deployment
-from capacity.specs.world import Encoder, WorldModelSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.world import Encoder, Subject, WorldModelSpec
 
 DENOISING = ("flow", "diffusion", "maskgit")
 
@@ -53,7 +53,7 @@ def decision_phases(
     encode = encode_phase(world, deploy, batch=batch)
     found = [encode] if encode else []
     if world.core is not None and world.prompt_tokens:
-        found.append(world_prefill_phase(world, deploy, batch=batch))
+        found.append(prefill_phase(world, deploy, batch=batch))
     found.extend(_answer(world, deploy, batch, context_tokens))
     if world.detokenizer is not None:
         found.append(_encoders("detokenise", world, deploy, [(world.detokenizer, 1)], batch))
@@ -80,6 +80,27 @@ def check_world(world: WorldModelSpec, deploy: Deployment) -> None:
         )
 
 
+def first_token_phases(
+    subject: Subject, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
+) -> tuple[Phase, ...]:
+    """What comes before the first token: encode, where a world model has images, and prefill. Shape: broadcast.
+
+    Parameters
+    ----------
+    subject : ModelSpec or WorldModelSpec
+        What is served.
+    deploy : Deployment
+        Number formats and parallelism.
+    batch : array_like
+        Prompts of the replica. [sequence]
+    prompt_tokens : array_like
+        Tokens of each; those of a world model's spec are the only ones it has. [token]
+    """
+    prefill = prefill_phase(subject, deploy, batch=batch, prompt_tokens=prompt_tokens)
+    encode = None if isinstance(subject, ModelSpec) else encode_phase(subject, deploy, batch=batch)
+    return (encode, prefill) if encode else (prefill,)
+
+
 def encode_phase(world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Phase | None:
     """All images of the decisions in one pass, or None where nothing encodes. Shape: of ``batch``. [sequence]"""
     images = [(encoder, world.views * encoder.tokens.sequences(world.frames)) for encoder in world.encoders]
@@ -93,7 +114,7 @@ def _encoders(
     works = [encoder_work(world, deploy, encoder, images=np.multiply(local, each)) for encoder, each in images]
     layers = sum([world.stage(encoder.stage).layer_count for encoder, _ in images])
     tokens = sum([each * encoder.tokens.encoder_tokens for encoder, each in images])
-    return Phase(name, 1, joined(works), layers, local, np.multiply(local, tokens))
+    return Phase(name, 1, (RankWork(joined(works)),), layers, local, np.multiply(local, tokens))
 
 
 def mean_cached_tokens(context_tokens: ArrayLike, passes: int) -> FloatArray:
@@ -128,7 +149,7 @@ def _answer(
         passes = world.answer_tokens - (context_tokens is None)
         if passes:
             met = mean_cached_tokens(context, passes) + 1
-            yield world_decode_phase(world, deploy, batch=batch, context_tokens=met, passes=passes)
+            yield decode_phase(world, deploy, batch=batch, context_tokens=met, passes=passes)
     elif head.stage is not None and head.kind in DENOISING:
         if head.memory == "cross":
             yield from _project(world, deploy, head.stage, batch)
@@ -141,8 +162,9 @@ def _project(world: WorldModelSpec, deploy: Deployment, stage: str, batch: Array
     """Keys and values of the core's output for every layer of the head, which all steps share; layers count there."""
     table, local = stage_operators(world.model, deploy, stage).sources, local_sequences(batch, deploy)
     if table.costs:
-        asked = Pass(local, batch, 0, 0, source_tokens=world.prompt_tokens)
-        yield Phase("project", 1, work(table, asked), 0, local, np.multiply(local, world.prompt_tokens))
+        this = Pass(local, batch, 0, 0, source_tokens=world.prompt_tokens)
+        source = np.multiply(local, world.prompt_tokens)
+        yield Phase("project", 1, (RankWork(work(table, this)),), 0, local, source)
 
 
 def _denoise(

@@ -1,0 +1,77 @@
+"""Attainable time of each phase: the roofline arithmetic on measured ceilings, with launches and links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capacity.arrays import ArrayLike, FloatArray
+from capacity.demand.phases import Phase
+from capacity.errors import CapacityError
+from capacity.estimate.case import Case
+from capacity.estimate.law import ceiling_s, operator_times
+from capacity.estimate.time import formats_of, total, weighted, weights_of
+from capacity.formulas.pipeline import filling_factor
+from capacity.supply.ceilings import Ceilings
+from capacity.supply.links import message_s
+
+
+def attainable_by_phase(case: Case, phases: Sequence[Phase]) -> tuple[list[FloatArray], tuple[str, ...]]:
+    """The time of each phase on measured ceilings, and notes. Shape: of the batch. [s]
+
+    There is no time where a ceiling or a link is unknown.
+    """
+    ceilings = case.measured_ceilings(formats_of(phases))
+    if ceilings is None:
+        return [], ()
+    notes = dict.fromkeys(ceilings.notes)
+    found: list[FloatArray] = []
+    for phase in phases:
+        links = comm_s(case, phase)
+        if isinstance(links, CapacityError):
+            return [], (str(links),)
+        found.append(np.asarray(phase.passes * _pass_s(case, phase, ceilings, links)))
+    exchanged = [phase for phase in phases if phase.collectives]
+    if exchanged and not isinstance(case.link, CapacityError):
+        notes[f"links: fixed times {case.link.evidence} ({case.link.kind})"] = None
+    return found, tuple(notes)
+
+
+def _pass_s(case: Case, phase: Phase, ceilings: Ceilings, comm_s: FloatArray) -> FloatArray:
+    """Time of one pass through all pipeline ranks. Shape: of the batch. [s]"""
+    times = [
+        ceiling_s(
+            operator_times(item.work, ceilings, routing_exponent=case.routing_exponent),
+            ceilings,
+            launches=item.work.launches,
+        )
+        for item in phase.by_rank
+    ]
+    ranks = sum([item.ranks for item in phase.by_rank])
+    device_s = weighted(times, weights_of(times, phase))
+    if ranks == 1 or not phase.flows:
+        return device_s + comm_s
+    # Each rank exchanges messages for its own layers, and waits for its turn while the pipeline fills.
+    return (device_s + comm_s / ranks) * filling_factor(phase.turns, ranks)
+
+
+def attainable_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray | None, tuple[str, ...]]:
+    """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]"""
+    found, notes = attainable_by_phase(case, phases)
+    return (total(found) if found else None), notes
+
+
+def comm_s(case: Case, phase: Phase) -> FloatArray | CapacityError:
+    """Time on links of one pass of a phase, or why it is not modelled. Shape: of the batch. [s]"""
+    exchanged: FloatArray = np.asarray(0.0)
+    if not phase.collectives:
+        return exchanged
+    link = case.link
+    if isinstance(link, CapacityError):
+        return link
+    sampled: ArrayLike = np.multiply(phase.sequences, phase.head_tokens)
+    for item in phase.collectives:
+        message = np.multiply(item.token_bytes, sampled if item.last_token_only else phase.tokens)
+        exchanged = exchanged + item.count * message_s(link, item.kind, devices=item.devices, message_bytes=message)
+    return exchanged
