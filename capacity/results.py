@@ -65,8 +65,8 @@ class Estimate(Result):
 
     ``value``, ``low`` and ``high`` are None until a calibration applies, in arrays NaN where it does not.
     ``bound_by`` is "memory" or "compute", in arrays 0 or 1; ``largest_operator`` is the operator that takes longest on
-    that side, in arrays a code into ``operators``. ``rows`` sum to the roofline. ``fits`` is the verdict on memory at the same batch and context. Arrays have the broadcast shape
-    of the inputs.
+    that side, in arrays a code into ``operators``. ``rows`` sum to the roofline. ``fits`` is the verdict on memory at
+    the same batch and context. Arrays have the broadcast shape of the inputs.
     """
 
     quantity: str
@@ -205,9 +205,9 @@ class Sizing(Result):
 
     Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1.
     ``binding`` is a code for what limits the case: its weights alone, memory, the sequences that the deployment allows
-    or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``enough`` is how many devices
-    would do, where that was asked. ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled``
-    lists what is left out.
+    or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``ridge_format`` is the compute
+    format of most of a decode step; ``enough`` is how many devices would do, where that was asked. ``evidence`` says
+    for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
     """
 
     model: str
@@ -230,6 +230,7 @@ class Sizing(Result):
     max_batch: int
     max_context_tokens: int
     max_context_bound_by: str
+    ridge_format: str
     ridge_flop_per_byte: float
     intensity_flop_per_byte: float
     tpot: Estimate

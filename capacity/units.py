@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator
 
@@ -109,6 +109,7 @@ class NumberFormat:
     scale_bits: int = 0
     zero_bits: int = 0
     compute_bits: int = 0
+    gguf_only: bool = False
 
     @property
     def arithmetic_bits(self) -> int:
@@ -149,6 +150,14 @@ class NumberFormat:
         """Bits of ``elements`` values in a cache: groups of fixed length cost, row scales do not exist there."""
         groups = -(-elements // self.group) if isinstance(self.group, int) else 0
         return elements * self.element_bits + groups * (self.scale_bits + self.zero_bits)
+
+
+class Arithmetic(NamedTuple):
+    """The format an operand is stored in, the one it is computed in, and who states the latter; None: no one does."""
+
+    stored: str
+    computed: str
+    stated_by: Literal["deployment", "checkpoint"] | None = None
 
 
 @cache

@@ -36,7 +36,9 @@ class DeploymentOptions:
     """The choices of the operator; options override the file."""
 
     weights: Annotated[str | None, _option("--weights", "FORMAT", "Weights (as stored).", _FORMATS)] = None
-    activations: Annotated[str | None, _option("--activations", "FORMAT", "Compute format (bf16).", _FORMATS)] = None
+    activations: Annotated[
+        str | None, _option("--activations", "FORMAT", "Compute format; by default as stored.", _FORMATS)
+    ] = None
     kv_cache: Annotated[str | None, _option("--kv-cache", "FORMAT", "Key-value cache (16 bit).", _FORMATS)] = None
     tensor_parallel: Annotated[
         str | None, _option("--tensor-parallel", "N", "Devices that share each layer (1).", _PLACING)

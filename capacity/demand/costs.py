@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.units import NumberFormat
+from capacity.units import Arithmetic, NumberFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class OperatorCost:
     """
 
     operator: str
-    compute_format: str
+    arithmetic: Arithmetic
     layers: int = 0
     launches: int = 0
     weight_bytes: int = 0
@@ -49,12 +49,12 @@ class OperatorCost:
 
 @dataclass(frozen=True, slots=True)
 class LayerFormats:
-    """Formats of what some like layers keep, and the format of their activations."""
+    """Formats of what some like layers keep, and how attention computes on their cache."""
 
     cache: NumberFormat
     recurrent: NumberFormat
     conv: NumberFormat
-    activations: str
+    attention: Arithmetic
 
 
 @dataclass(frozen=True, slots=True)

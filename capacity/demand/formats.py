@@ -1,7 +1,8 @@
-"""Which number format a weight, a cache or a state is held in, and which format an operator computes in."""
+"""Which number format a weight, a cache or a state is held in; `capacity.demand.arithmetic` says how it is computed."""
 
 from __future__ import annotations
 
+from capacity.demand.arithmetic import SIXTEEN_BIT, sixteen_bit
 from capacity.demand.weights import Module
 from capacity.errors import CapacityError
 from capacity.specs.deployment import AS_STORED, Deployment
@@ -9,7 +10,6 @@ from capacity.specs.model import ModelSpec
 from capacity.units import NumberFormat, number_format
 
 QUANTISED_PARTS = ("attention", "mlp", "experts")
-SIXTEEN_BIT = "bf16"
 
 
 def stored_format(module: Module, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
@@ -48,7 +48,7 @@ def _vector_format(model: ModelSpec, deploy: Deployment) -> str:
 
 
 def cache_format(layer: int, deploy: Deployment) -> NumberFormat:
-    """The number format of the key-value cache of one layer; the 16-bit compute format by default."""
+    """The number format of the key-value cache of one layer; 16 bit by default."""
     return _layer_format("kv_cache", deploy.kv_cache or sixteen_bit(deploy.activations), layer, deploy)
 
 
@@ -69,29 +69,6 @@ def conv_format(deploy: Deployment) -> NumberFormat:
     return number_format(sixteen_bit(deploy.activations))
 
 
-def sixteen_bit(compute_format_name: str) -> str:
-    """The 16-bit (or wider) format that goes with a compute format."""
-    return compute_format_name if number_format(compute_format_name).element_bits >= 16 else SIXTEEN_BIT
-
-
 def activation_element_bytes(deploy: Deployment) -> int:
     """Bytes of one activation, held in the 16-bit (or wider) compute format. [B]"""
     return number_format(sixteen_bit(deploy.activations)).element_bits // 8
-
-
-def compute_format(stored: NumberFormat, activations: str) -> str:
-    """The format an operator computes in: the wider of how its operand is stored and ``activations``.
-
-    Two formats of one width and different families (int8 weights, fp8 activations) have no common path and meet
-    at 16 bit.
-
-    >>> compute_format(number_format("int4_g128"), "bf16"), compute_format(number_format("bf16"), "int8")
-    ('bf16', 'bf16')
-    """
-    chosen = number_format(activations)
-    if stored.arithmetic_bits < chosen.arithmetic_bits:
-        return chosen.name
-    if stored.arithmetic_bits > chosen.arithmetic_bits:
-        return stored.name if stored.element_bits >= 16 else sixteen_bit(activations)
-    same = stored.family == chosen.family or chosen.element_bits >= 16
-    return chosen.name if same else sixteen_bit(activations)

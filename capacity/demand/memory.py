@@ -33,7 +33,7 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
         for group in stage.layers:
             kind = mixers.of(group.mixer)
             for layer in group.indices:
-                formats = layer_formats(layer, deploy)
+                formats = layer_formats(layer, model, deploy)
                 cached = kind.cache(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
                 counts[rank_of_layer(layer, stage.name, model, deploy), cached] += 1
     rows = (CacheRow(rank, layers, cached) for (rank, cached), layers in counts.items())
@@ -50,7 +50,7 @@ def sequence_state_bytes(model: ModelSpec, deploy: Deployment, rank: int) -> int
             kind = mixers.of(group.mixer)
             for layer in group.indices:
                 if rank_of_layer(layer, stage.name, model, deploy) == rank:
-                    formats = layer_formats(layer, deploy)
+                    formats = layer_formats(layer, model, deploy)
                     bits += kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
     return cross - (-bits // 8)
 

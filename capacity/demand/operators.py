@@ -12,26 +12,21 @@ import numpy as np
 
 from capacity.arrays import BoolArray, FloatArray
 from capacity.demand import mixers
+from capacity.demand.arithmetic import arithmetic, sixteen_bit
 from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
-from capacity.demand.formats import (
-    cache_format,
-    compute_format,
-    conv_format,
-    sixteen_bit,
-    state_format,
-)
+from capacity.demand.formats import cache_format, state_format
 from capacity.demand.placement import Chosen, WeightShard, chosen_shards, everywhere, rank_of_layer, weight_shards
 from capacity.demand.weights import Module
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import LayerGroup, ModelSpec, Stage
-from capacity.units import number_format
+from capacity.units import Arithmetic, number_format
 
 NO_WINDOW = 2.0**62  # tokens; above every context, and finite, so that no product with 0 is undefined
 
 
 @dataclass(frozen=True, eq=False)
 class OperatorTable:
-    """Operators of one pass, and the columns of their coefficients: one row per operator and compute format."""
+    """Operators of one pass, and the columns of their coefficients: one row per operator and arithmetic."""
 
     costs: tuple[OperatorCost, ...]
 
@@ -45,9 +40,9 @@ class OperatorTable:
         return tuple(cost.operator for cost in self.costs)
 
     @cached_property
-    def compute_formats(self) -> tuple[str, ...]:
-        """The format each row computes in."""
-        return tuple(cost.compute_format for cost in self.costs)
+    def arithmetic(self) -> tuple[Arithmetic, ...]:
+        """How each row is stored and computed."""
+        return tuple(cost.arithmetic for cost in self.costs)
 
     @cached_property
     def launches(self) -> int:
@@ -173,7 +168,7 @@ def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], chose
     stage = next((stage for stage in model.stages if stage.name in names and stage.role == "decoder"), None)
     if stage is None:
         return OperatorTable(())
-    first = _last_keeping_layer(stage, deploy)
+    first = _last_keeping_layer(stage, model, deploy)
 
     def behind(name: str, layer: int | None, rank: int) -> bool:
         return layer is not None and layer >= first and chosen(name, layer, rank)
@@ -188,12 +183,12 @@ def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], chose
     return OperatorTable(tuple([cost for cost in found if cost.token_flop or cost.key_flop]))
 
 
-def _last_keeping_layer(stage: Stage, deploy: Deployment) -> int:
+def _last_keeping_layer(stage: Stage, model: ModelSpec, deploy: Deployment) -> int:
     keeping = [
         layer
         for group in stage.layers
         for layer in group.indices
-        if keeps_memory(group, layer_formats(layer, deploy), deploy)
+        if keeps_memory(group, layer_formats(layer, model, deploy), deploy)
     ]
     return max(keeping, default=stage.layer_count)
 
@@ -231,17 +226,18 @@ def _mixing_costs(
     here = [
         layer for layer in group.indices if chosen(stage.name, layer, rank_of_layer(layer, stage.name, model, deploy))
     ]
-    for formats, layers in Counter(layer_formats(layer, deploy) for layer in here).items():
+    for formats, layers in Counter(layer_formats(layer, model, deploy) for layer in here).items():
         yield from kind.costs(group.mixer, formats, layers=layers, tensor_parallel=ways)
 
 
-def layer_formats(layer: int, deploy: Deployment) -> LayerFormats:
+def layer_formats(layer: int, model: ModelSpec, deploy: Deployment) -> LayerFormats:
     """Formats of what one layer keeps for a sequence."""
+    cache = cache_format(layer, deploy)
     return LayerFormats(
-        cache=cache_format(layer, deploy),
+        cache=cache,
         recurrent=state_format(layer, deploy),
-        conv=conv_format(deploy),
-        activations=deploy.activations,
+        conv=number_format(sixteen_bit(deploy.activations)),
+        attention=arithmetic(cache, model, deploy),
     )
 
 
@@ -266,16 +262,16 @@ def _merged(costs: list[OperatorCost]) -> Iterator[OperatorCost]:
 def _weight_costs(
     model: ModelSpec, deploy: Deployment, names: set[str], chosen: Chosen, without: AbstractSet[tuple[str, str]]
 ) -> Iterator[OperatorCost]:
-    """Matrices and vectors, merged where operator, compute format and expert count are the same."""
-    merged: dict[tuple[str, str, int, int, int], list[WeightShard]] = {}
-    vector_formats = _matrix_formats(model, deploy)
+    """Matrices and vectors, merged where operator, arithmetic and expert count are the same."""
+    merged: dict[tuple[str, Arithmetic, int, int, int], list[WeightShard]] = {}
+    of_matrices = _matrix_arithmetic(model, deploy)
     shards = weight_shards(model, deploy)
     for shard in shards if chosen is everywhere else chosen_shards(model, deploy, chosen):
         module = shard.module
         if module.stage in names and module.read == "whole" and (module.stage, module.name) not in without:
-            computes = compute_format(number_format(shard.format), deploy.activations)
+            computes = arithmetic(number_format(shard.format), model, deploy)
             if module.vector:
-                computes = vector_formats.get((module.stage, module.operator), sixteen_bit(deploy.activations))
+                computes = of_matrices.get((module.stage, module.operator), computes)
             key = (module.operator, computes, module.copies, module.used, module.source_tokens)
             merged.setdefault(key, []).append(shard)
     for (operator, computes, copies, used, source_tokens), members in merged.items():
@@ -284,19 +280,19 @@ def _weight_costs(
 
 
 @lru_cache(maxsize=512)
-def _matrix_formats(model: ModelSpec, deploy: Deployment) -> dict[tuple[str, str], str]:
-    """Compute format of the matrices of each stage and operator, in which its norms and biases are computed too."""
-    formats: dict[tuple[str, str], str] = {}
+def _matrix_arithmetic(model: ModelSpec, deploy: Deployment) -> dict[tuple[str, str], Arithmetic]:
+    """Arithmetic of the matrices of each stage and operator, in which its norms and biases are computed too."""
+    formats: dict[tuple[str, str], Arithmetic] = {}
     for shard in weight_shards(model, deploy):
         module: Module = shard.module
         if not module.vector:
-            computes = compute_format(number_format(shard.format), deploy.activations)
+            computes = arithmetic(number_format(shard.format), model, deploy)
             formats.setdefault((module.stage, module.operator), computes)
     return formats
 
 
 def _weight_cost(
-    operator: str, computes: str, copies: int, used: int, members: list[WeightShard], deploy: Deployment
+    operator: str, computes: Arithmetic, copies: int, used: int, members: list[WeightShard], deploy: Deployment
 ) -> OperatorCost:
     matrices = [shard for shard in members if not shard.module.vector]
     total = sum(shard.total_bytes for shard in members)
@@ -310,7 +306,7 @@ def _weight_cost(
         flop += 2.0 * elements * used * shard.layers
     return OperatorCost(
         operator=operator,
-        compute_format=computes,
+        arithmetic=computes,
         launches=_launches(matrices),
         weight_bytes=0 if routed else total,
         expert_bytes=total if routed else 0,

@@ -17,6 +17,7 @@ from capacity.demand.operators import NO_WINDOW, OperatorTable
 from capacity.formulas import attention
 from capacity.formulas.experts import distinct_experts, fewest_experts
 from capacity.specs.deployment import Deployment
+from capacity.units import Arithmetic
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +55,11 @@ class Pass:
 class WorkBlock:
     """Rows of operators that vary with the same numbers: arrays of shape (rows, *shape of those numbers). [B], [FLOP]
 
-    ``operators`` and ``compute_formats`` name each row.
+    ``operators`` and ``arithmetic`` are of each row.
     """
 
     operators: tuple[str, ...]
-    compute_formats: tuple[str, ...]
+    arithmetic: tuple[Arithmetic, ...]
     moved_bytes: FloatArray
     flop: FloatArray
     routed: tuple[RoutedRow, ...] = ()
@@ -120,13 +121,13 @@ class RoutedRow:
 class Work:
     """Bytes and FLOP of a pass, in blocks that broadcast together, and its kernel launches.
 
-    ``idle`` is the part of it that the answer does not depend on, by operator and compute format: the last layers, on
+    ``idle`` is the part of it that the answer does not depend on, by operator and arithmetic: the last layers, on
     all tokens whose output no one reads. An ordinary engine does it; a bound leaves it out. [FLOP]
     """
 
     blocks: tuple[WorkBlock, ...]
     launches: int
-    idle: tuple[tuple[str, str, FloatArray], ...] = ()
+    idle: tuple[tuple[str, Arithmetic, FloatArray], ...] = ()
 
     @property
     def moved_bytes(self) -> FloatArray:
@@ -145,24 +146,24 @@ class Work:
         return np.asarray(sum([block.flop.sum(axis=0) for block in self.blocks]))
 
     @property
-    def flop_by_format(self) -> dict[str, FloatArray]:
-        """FLOP of all operators that compute in each format. [FLOP]"""
-        rows = [(name, block.flop[row]) for block in self.blocks for row, name in enumerate(block.compute_formats)]
+    def flop_by_arithmetic(self) -> dict[Arithmetic, FloatArray]:
+        """FLOP of all operators that are stored and computed alike. [FLOP]"""
+        rows = [(name, block.flop[row]) for block in self.blocks for row, name in enumerate(block.arithmetic)]
         return _summed(rows)
 
     @property
-    def idle_flop_by_format(self) -> dict[str, FloatArray]:
-        """FLOP that the answer does not depend on, for the formats of `flop_by_format`; empty where there is none."""
+    def idle_flop_by_arithmetic(self) -> dict[Arithmetic, FloatArray]:
+        """FLOP that the answer does not depend on, for the keys of `flop_by_arithmetic`; empty where there is none."""
         if not self.idle:
             return {}
         nothing = np.asarray(0.0)
         idle = _summed([(name, flop) for _, name, flop in self.idle])
-        return {name: idle.get(name, nothing) for name in self.flop_by_format}
+        return {name: idle.get(name, nothing) for name in self.flop_by_arithmetic}
 
     @property
-    def compute_formats(self) -> frozenset[str]:
-        """Formats that operators of the pass compute in."""
-        return frozenset().union(*[block.compute_formats for block in self.blocks])
+    def arithmetic(self) -> frozenset[Arithmetic]:
+        """How operators of the pass are stored and computed."""
+        return frozenset().union(*[block.arithmetic for block in self.blocks])
 
     def of_operator(self, name: str) -> tuple[FloatArray, FloatArray]:
         """Bytes moved and FLOP of the rows called ``name``, in the shape of the pass. [B], [FLOP]"""
@@ -171,8 +172,8 @@ class Work:
         return np.asarray(sum(moved)), np.asarray(sum([block.flop[row] for block, row in rows]))
 
 
-def _summed(rows: list[tuple[str, FloatArray]]) -> dict[str, FloatArray]:
-    sums: dict[str, FloatArray] = {}
+def _summed(rows: list[tuple[Arithmetic, FloatArray]]) -> dict[Arithmetic, FloatArray]:
+    sums: dict[Arithmetic, FloatArray] = {}
     for name, value in rows:
         sums[name] = sums[name] + value if name in sums else value
     return sums
@@ -228,7 +229,7 @@ def _matrix_block(table: OperatorTable, asked: Pass) -> WorkBlock:
         flop[item.row] = expert_tokens * item.cost.token_flop
     for row in table.projecting:
         flop[row] = sequences * _source_tokens(costs[row], asked) * costs[row].token_flop
-    return WorkBlock(table.operators, table.compute_formats, moved, flop, routed)
+    return WorkBlock(table.operators, table.arithmetic, moved, flop, routed)
 
 
 def _attention_block(table: OperatorTable, asked: Pass) -> WorkBlock:
@@ -240,7 +241,7 @@ def _attention_block(table: OperatorTable, asked: Pass) -> WorkBlock:
         keys, pairs = _keys_and_pairs(cost, asked)
         moved[row] = sequences * cost.key_bytes * keys
         flop[row] = sequences * (cost.expanded_key_flop if asked.expanded else cost.key_flop) * pairs
-    return WorkBlock(table.operators, table.compute_formats, moved, flop)
+    return WorkBlock(table.operators, table.arithmetic, moved, flop)
 
 
 def _keys_and_pairs(cost: OperatorCost, asked: Pass) -> tuple[FloatArray, FloatArray]:
@@ -269,7 +270,7 @@ def joined(parts: list[Work]) -> Work:
     return Work(tuple(blocks), sum([part.launches for part in parts]), tuple(idle))
 
 
-def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tuple[str, str, FloatArray], ...]:
+def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tuple[str, Arithmetic, FloatArray], ...]:
     """FLOP of the last layers on all tokens but the last ``needed_tokens``, whose outputs alone are read. [FLOP]
 
     Parameters
@@ -284,7 +285,7 @@ def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tup
     Returns
     -------
     tuple
-        Operator, compute format and FLOP of each row. [FLOP]
+        Operator, arithmetic and FLOP of each row. [FLOP]
     """
     skipped = np.maximum(np.subtract(asked.new_tokens, needed_tokens), 0)
     needed = np.subtract(asked.new_tokens, skipped)
@@ -292,7 +293,7 @@ def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tup
     pairs = zip(work(tail, asked).blocks, work(tail, last).blocks, strict=True)
     return tuple(
         [
-            (name, whole.compute_formats[row], whole.flop[row] - np.minimum(whole.flop[row], part.flop[row]))
+            (name, whole.arithmetic[row], whole.flop[row] - np.minimum(whole.flop[row], part.flop[row]))
             for whole, part in pairs
             for row, name in enumerate(whole.operators)
         ]

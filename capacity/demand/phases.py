@@ -1,6 +1,6 @@
 """A phase of a request or of a decision: some alike passes through a stage, and the phases that both kinds share.
 
-A language request is prefill, then decode per further token; `capacity.demand.decisions` makes the phases of a decision.
+A language request is prefill, then decode per further token; `capacity.demand.decisions` has the phases of a decision.
 """
 
 from __future__ import annotations

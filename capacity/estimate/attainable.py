@@ -11,7 +11,7 @@ from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
 from capacity.estimate.law import ceiling_s, operator_times
-from capacity.estimate.time import formats_of, total, weighted, weights_of
+from capacity.estimate.time import arithmetic_of, total, weighted, weights_of
 from capacity.formulas.pipeline import filling_factor
 from capacity.supply.ceilings import Ceilings
 from capacity.supply.links import message_s
@@ -22,7 +22,7 @@ def attainable_by_phase(case: Case, phases: Sequence[Phase]) -> tuple[list[Float
 
     There is no time where a ceiling or a link is unknown.
     """
-    ceilings = case.measured_ceilings(formats_of(phases))
+    ceilings = case.measured_ceilings(arithmetic_of(phases))
     if ceilings is None:
         return [], ()
     notes = dict.fromkeys(ceilings.notes)

@@ -19,6 +19,8 @@ from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec
 from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
 from capacity.supply.links import Link, link_between
+from capacity.supply.paths import require_path
+from capacity.units import Arithmetic
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,28 +48,41 @@ class Case:
         return budget_bytes(self.hardware, self.deploy)
 
     @cached_property
-    def formats(self) -> frozenset[str]:
-        """Compute formats of one decode step."""
-        return frozenset(decoder_operators(self.model, self.deploy).compute_formats)
+    def arithmetic(self) -> frozenset[Arithmetic]:
+        """How the operators of one decode step are stored and computed."""
+        return frozenset(decoder_operators(self.model, self.deploy).arithmetic)
+
+    @cached_property
+    def compute_format(self) -> str:
+        """The format in which most of a decode step of one sequence is computed.
+
+        Raises
+        ------
+        CapacityError
+            If the part has no path for it.
+        """
+        flop: dict[Arithmetic, float] = {}
+        for cost in decoder_operators(self.model, self.deploy).costs:
+            flop[cost.arithmetic] = flop.get(cost.arithmetic, 0.0) + cost.token_flop
+        return require_path(self.hardware, max(flop, key=lambda item: flop[item]))
 
     @cached_property
     def decode_ceilings(self) -> Ceilings:
         """Ceilings of the bound of a decode step."""
-        return self.ceilings(self.formats)[0]
+        return self.ceilings(self.arithmetic)[0]
 
     @property
     def routing_exponent(self) -> float:
         """Power of the tokens that count as independent where they choose experts, in attainable times. [1]"""
         return self.deploy.routing_exponent
 
-    def ceilings(self, formats: frozenset[str]) -> tuple[Ceilings, Ceilings]:
-        """Ceilings of a bound, and those of the datasheet, for some compute formats."""
-        activations = self.deploy.activations
-        return bound_ceilings(self.hardware, formats, activations), sheet_ceilings(self.hardware, formats, activations)
+    def ceilings(self, arithmetic: frozenset[Arithmetic]) -> tuple[Ceilings, Ceilings]:
+        """Ceilings of a bound, and those of the datasheet, for some arithmetic."""
+        return bound_ceilings(self.hardware, arithmetic), sheet_ceilings(self.hardware, arithmetic)
 
-    def measured_ceilings(self, formats: frozenset[str]) -> Ceilings | None:
-        """Measured ceilings for some compute formats; None where no read rate was measured."""
-        return measured_ceilings(self.hardware, formats, self.deploy.activations)
+    def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings | None:
+        """Measured ceilings for some arithmetic; None where no read rate was measured."""
+        return measured_ceilings(self.hardware, arithmetic)
 
     @cached_property
     def link(self) -> Link | CapacityError:

@@ -15,10 +15,10 @@ from capacity.estimate.case import Case
 from capacity.estimate.time import (
     SIDES,
     PhaseFigures,
+    arithmetic_of,
     bound_side,
     calibrations_of,
     efficiency_ceilings,
-    formats_of,
     largest_operator,
     phase_figures,
     total,
@@ -51,7 +51,7 @@ def decide(case: Case, phases: Sequence[Phase]) -> Decision:
     times = tuple([_phase_time(case, item) for item in figures])
     bound = plain(total([item.bound_s for item in figures]))
     roofline = plain(total([item.roofline_s for item in figures]))
-    highest, sheet = case.ceilings(formats_of(phases))
+    highest, sheet = case.ceilings(arithmetic_of(phases))
     notes = tuple(dict.fromkeys([*highest.notes, *sheet.notes]))
     band = band_of(figures)
     if band is None:
@@ -74,7 +74,7 @@ def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
     for phase in phases:
         if phase.passes < 1:
             raise CapacityError(f"phase {phase.name!r} has {phase.passes} passes; at least 1 is allowed")
-    ceilings = case.ceilings(formats_of(phases))
+    ceilings = case.ceilings(arithmetic_of(phases))
     found = calibrations_of(case, phases)
     return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, found, strict=True)]
 
@@ -88,7 +88,7 @@ def decision_s(case: Case, phases: Sequence[Phase]) -> FloatArray:
 def _remarks(case: Case, phases: Sequence[Phase], found: Sequence[Calibration]) -> list[str]:
     """What to know of the calibrations, and of the ceilings that they are shares of."""
     remarks = [describe(item) for item in found]
-    formats = formats_of(phases)
+    formats = arithmetic_of(phases)
     return remarks + [note for item in found for note in efficiency_ceilings(case, formats, item).notes]
 
 

@@ -14,6 +14,7 @@ from capacity.formulas import latency, roofline
 from capacity.specs.base import FrozenMapping
 from capacity.specs.calibration import Calibration
 from capacity.supply.ceilings import Ceilings
+from capacity.units import Arithmetic
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
     sums: dict[str, list[FloatArray]] = {}
     for block in work.blocks:
         _add(sums, block.operators, (block.fewest_bytes / ceilings.bytes_per_s, block.flop / rates_of(block, ceilings)))
-    flop, idle = work.flop_by_format, work.idle_flop_by_format
+    flop, idle = work.flop_by_arithmetic, work.idle_flop_by_arithmetic
     for operator, name, skipped in work.idle:
         sums[operator][1] = sums[operator][1] - skipped / ceilings.flop_per_s[name]
     moved, computed = roofline.least_work(
@@ -107,20 +108,20 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
     return LeastTimes(moved / ceilings.bytes_per_s, np.asarray(compute_s), sums)
 
 
-def _stacked(table: dict[str, FloatArray], *, like: dict[str, FloatArray]) -> FloatArray:
+def _stacked(table: dict[Arithmetic, FloatArray], *, like: dict[Arithmetic, FloatArray]) -> FloatArray:
     """The values of a table along a new first axis, in the broadcast shape of another."""
     shape = np.broadcast_shapes(*[np.shape(value) for value in like.values()])
     return np.array([np.broadcast_to(value, shape) for value in table.values()])
 
 
 def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:
-    """Peak of the compute format of each row, shaped to broadcast with the pass. [FLOP/s]"""
-    return _rates(block.compute_formats, ceilings, block.flop.ndim)
+    """Peak of the path of each row, shaped to broadcast with the pass. [FLOP/s]"""
+    return _rates(block.arithmetic, ceilings, block.flop.ndim)
 
 
 @lru_cache(maxsize=1024)
-def _rates(compute_formats: tuple[str, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
-    rates = np.array([ceilings.flop_per_s[name] for name in compute_formats])
+def _rates(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
+    rates = np.array([ceilings.flop_per_s[item] for item in arithmetic])
     return rates.reshape((-1,) + (1,) * (dimensions - 1))
 
 

@@ -18,9 +18,9 @@ from capacity.estimate.case import Case
 from capacity.estimate.time import (
     SIDES,
     PhaseFigures,
+    arithmetic_of,
     bound_side,
     calibrations_of,
-    formats_of,
     largest_operator,
     operator_rows,
     phase_figures,
@@ -120,7 +120,7 @@ def _check_prompt(case: Case, prompt_tokens: ArrayLike) -> None:
 def _estimate(
     case: Case, quantity: str, phases: tuple[Phase, ...], batch: ArrayLike, context_tokens: ArrayLike
 ) -> Estimate:
-    ceilings = case.ceilings(formats_of(phases))
+    ceilings = case.ceilings(arithmetic_of(phases))
     fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
     remarks, chosen = _usable(case, phases, calibrations_of(case, phases))
     figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, chosen, strict=True)]
@@ -180,7 +180,7 @@ def _banded(
     if not scopes:
         return None, ()
     inside = np.logical_and.reduce([within_calibrated_range(scope, batch, context_tokens) for scope in scopes])
-    beyond = _beyond([item.calibration for item in figures if item.calibration][0], inside)
+    beyond = _beyond(next(item.calibration for item in figures if item.calibration), inside)
     return (band_of(figures, inside) if np.any(inside) else None), beyond
 
 

@@ -7,7 +7,7 @@ sum of its phases. Attainable times are in `capacity.estimate.attainable`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +20,8 @@ from capacity.estimate.law import LeastTimes, OperatorTimes, calibrated_s, least
 from capacity.formulas.pipeline import rank_weights
 from capacity.results import OperatorRow
 from capacity.specs.calibration import Calibration
-from capacity.supply.ceilings import Ceilings, measured_ceilings, require_peak
+from capacity.supply.ceilings import Ceilings, measured_ceilings, sheet_ceilings
+from capacity.units import Arithmetic
 
 SIDES = ("memory", "compute")
 
@@ -64,9 +65,9 @@ class PhaseFigures:
         return _by_operator([item.by_operator for item in self.operators], self.roofline_weights, self.phase.passes)
 
 
-def formats_of(phases: Sequence[Phase]) -> frozenset[str]:
-    """Compute formats of some phases."""
-    return frozenset().union(*[item.work.compute_formats for phase in phases for item in phase.by_rank])
+def arithmetic_of(phases: Sequence[Phase]) -> frozenset[Arithmetic]:
+    """How the operators of some phases are stored and computed."""
+    return frozenset().union(*[item.work.arithmetic for phase in phases for item in phase.by_rank])
 
 
 def phase_figures(
@@ -123,21 +124,21 @@ def weighted(values: Sequence[FloatArray], weights: Sequence[FloatArray]) -> Flo
 
 
 @lru_cache(maxsize=512)
-def efficiency_ceilings(case: Case, formats: frozenset[str], calibration: Calibration) -> Ceilings:
+def efficiency_ceilings(case: Case, arithmetic: frozenset[Arithmetic], calibration: Calibration) -> Ceilings:
     """The rates to which the efficiencies of a calibration apply.
 
     Raises
     ------
     CapacityError
-        If the part has no path for one of ``formats``.
+        If the part has no path for some of it.
     """
-    hardware, activations = case.hardware, case.deploy.activations
+    hardware = case.hardware
     if calibration.typical_share is not None:
-        measured = measured_ceilings(hardware, formats, activations, calibration.typical_share)
+        measured = measured_ceilings(hardware, arithmetic, calibration.typical_share)
         if measured is not None:
             return measured
-    rates = {name: require_peak(hardware, name, activations) for name in formats}
-    return Ceilings(calibration.read_bytes_per_s or hardware.memory.bytes_per_s, rates, 0.0, 0)
+    sheet = sheet_ceilings(hardware, arithmetic)
+    return replace(sheet, bytes_per_s=calibration.read_bytes_per_s or sheet.bytes_per_s)
 
 
 def calibrations_of(case: Case, phases: Sequence[Phase]) -> list[Calibration | None]:

@@ -10,7 +10,7 @@ from capacity.errors import CapacityError
 from capacity.results import Estimate, Sizing
 from capacity.specs.hardware import HardwareSpec
 from capacity.supply.ceilings import bound_ceilings
-from capacity.units import GIB
+from capacity.units import GIB, Arithmetic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def plot_roof(part: HardwareSpec, number_format: str, *, ax: Axes) -> Axes:
     """Draw the rate that ``part`` can reach over arithmetic intensity, about its ridge, on the ceilings of a bound."""
-    ceilings = bound_ceilings(part, frozenset({number_format}), number_format)
-    peak, read = ceilings.flop_per_s[number_format], ceilings.bytes_per_s
+    computed = Arithmetic(number_format, number_format, "deployment")
+    ceilings = bound_ceilings(part, frozenset({computed}))
+    peak, read = ceilings.flop_per_s[computed], ceilings.bytes_per_s
     ridge = peak / read  # [FLOP/B]
     intensity = np.array([ridge / 1024, ridge, ridge * 16])
     ax.loglog(intensity, np.minimum(peak, intensity * read), label=part.name)
@@ -28,9 +29,11 @@ def plot_roof(part: HardwareSpec, number_format: str, *, ax: Axes) -> Axes:
 
 
 def mark_step(sizing: Sizing, *, ax: Axes) -> Axes:
-    """Mark the decode step of a sizing on a roof: its intensity, and the rate that its bound allows."""
+    """Mark the decode step of a sizing on a roof: its intensity, and the rate that its roofline allows."""
     flop = sum(row.flop for row in sizing.tpot.rows)
-    ax.plot([sizing.intensity_flop_per_byte], [flop / sizing.tpot.bound], "o", label=f"{sizing.model}, {sizing.batch}")
+    ax.plot(
+        [sizing.intensity_flop_per_byte], [flop / sizing.tpot.roofline], "o", label=f"{sizing.model}, {sizing.batch}"
+    )
     return ax
 
 

@@ -22,6 +22,7 @@ class StoredOverride(Spec):
 class Checkpoint(Spec):
     """Formats by part; what ``parts`` does not name is in ``default``.
 
+    ``activations`` is the compute format that its activation scheme states; a storage type states none.
     ``total_bytes`` are those of the model's tensors, from the headers of its files. ``evidence`` is ``published``
     where a file of this model states the formats.
     """
@@ -30,6 +31,7 @@ class Checkpoint(Spec):
     parts: FrozenMapping[WeightPart, FormatName] = FrozenMapping()
     overrides: tuple[StoredOverride, ...] = ()
     total_bytes: Bytes | None = None
+    activations: FormatName | None = None
     evidence: Literal["published", "assumed"] = "assumed"
     sources: tuple[Source, ...] = ()
 

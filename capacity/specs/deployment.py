@@ -70,17 +70,18 @@ class Deployment(UserSpec):
     """How one replica of a model is served. What is ``None`` is chosen by the engine and echoed as assumed.
 
     ``weights`` applies to attention, mlp and experts; embedding, head, router, norms, biases and vision stay 16
-    bit unless overridden. ``as_stored`` takes the formats of the checkpoint. ``activations`` is the compute format.
+    bit unless overridden. ``as_stored`` takes the formats of the checkpoint. ``activations`` is the compute
+    format; unless it or the checkpoint states one, it follows from how each weight is stored and what the part can do.
     ``launch_mode`` is how kernels are launched: ``eager``, one by one by Python; ``compiled``, compiled kernels one by
     one; ``graph``, a captured graph of a general compiler; ``tuned``, an engine written for this model family; or a
-    table of them by phase, with ``default`` for the rest. ``routing_exponent`` is how freely tokens choose experts in an
-    attainable time: T tokens visit as many as T to this power would that choose independently; 1 is uniform routing.
+    table of them by phase, with ``default`` for the rest. ``routing_exponent`` is how freely tokens choose experts in
+    an attainable time: T tokens visit as many as T to this power would that choose independently; 1: uniform routing.
     """
 
     obtained_by: ClassVar[str] = "make one with Deployment(...)"
 
     weights: Annotated[str, AfterValidator(_weights_format)] = AS_STORED
-    activations: FormatName = "bf16"
+    activations: FormatName | None = None
     kv_cache: FormatName | None = None
     state: FormatName | None = None
     overrides: Annotated[tuple[Override, ...], BeforeValidator(_as_overrides)] = ()
@@ -121,6 +122,8 @@ class Deployment(UserSpec):
 
     @model_validator(mode="after")
     def activations_can_be_computed_in(self) -> Self:
+        if self.activations is None:
+            return self
         chosen = number_format(self.activations)
         if isinstance(chosen.group, int) and chosen.name not in ("mxfp4", "nvfp4", "mxfp8"):
             raise ValueError(

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from capacity.demand import feed_forwards
-from capacity.demand.formats import QUANTISED_PARTS, compute_format, sixteen_bit
+from capacity.demand.arithmetic import arithmetic, sixteen_bit, stated_activations
+from capacity.demand.formats import QUANTISED_PARTS
 from capacity.demand.placement import weight_shards
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case, Subject, network
@@ -17,11 +18,16 @@ from capacity.specs.model import ModelSpec
 from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
 from capacity.specs.world import WorldModelSpec
+from capacity.supply.paths import ordinary_path
 from capacity.units import number_format
 
 UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
+UNSTATED_ACTIVATIONS = (
+    "activations not stated: 16-bit and weight-only formats are computed in 16 bits, fp8 and 4-bit floats as they are; "
+    "a bound takes the fastest path of the part for each stored format"
+)
 WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
-DEFAULTS = ("activations", "memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")
+DEFAULTS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")
 
 
 def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
@@ -60,7 +66,7 @@ def _not_published(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
 
 def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Figures of the part that an attainable time rests on, and the evidence of the fixed times of its links."""
-    ceilings = case.measured_ceilings(case.formats)
+    ceilings = case.measured_ceilings(case.arithmetic)
     if ceilings is None:
         return (), ()
     if case.deploy.devices == 1 or isinstance(case.link, CapacityError):
@@ -73,6 +79,8 @@ def assumptions(subject: Subject, deploy: Deployment, workload: Workload, *, wor
     found = []
     if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
         found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
+    if stated_activations(network(subject), deploy) is None:
+        found.append(UNSTATED_ACTIVATIONS)
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
     found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in deploy.model_fields_set]
     found += _of_weights(subject, deploy, "weights" in deploy.model_fields_set)
@@ -154,7 +162,10 @@ def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
         found.append(f"context {memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
     routed, dequantised = _standing_notes(case)
     if routed and batch > 1:
-        found.append("experts: the bound charges the expected distinct experts under uniform routing")
+        found.append(
+            "experts: the bound charges the fewest that any routing visits, the roofline the expected distinct ones "
+            "under uniform routing"
+        )
     return (*found, *dequantised)
 
 
@@ -167,7 +178,8 @@ def _standing_notes(case: Case) -> tuple[bool, tuple[str, ...]]:
             parts.setdefault(shard.format, {})[shard.module.part] = None
     found = []
     for stored, names in parts.items():
-        computes = compute_format(number_format(stored), case.deploy.activations)
+        wanted = arithmetic(number_format(stored), case.model, case.deploy)
+        computes = ordinary_path(case.hardware, wanted) or wanted.computed
         if number_format(stored).element_bits < number_format(computes).element_bits:
             found.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
     groups = [group for stage in case.model.stages for group in stage.layers]

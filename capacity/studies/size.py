@@ -119,12 +119,13 @@ def size_at(
         max_batch=max_batch,
         max_context_tokens=int(max_context),
         max_context_bound_by=_context_bound(case, at, int(in_memory)),
-        ridge_flop_per_byte=ridge_point(hardware, deploy.activations),
+        ridge_format=case.compute_format,
+        ridge_flop_per_byte=ridge_point(hardware, case.compute_format),
         intensity_flop_per_byte=float(intensity),
         tpot=tpot,
         ttft=ttft,
         request_bound_s=float(serving.request_latency_s(ttft.bound, tpot.bound, workload.output_tokens)),
-        tokens_per_s_bound=float(serving.tokens_per_s(at.batch, tpot.bound)),
+        tokens_per_s_bound=_tokens_per_s_bound(case, at, tpot),
         parameters=count.total,
         active_parameters=count.active,
         objectives=_objectives(workload, ttft, tpot),
@@ -132,6 +133,19 @@ def size_at(
         notes=(*notes(case, at.batch, at.memory_tokens), *unused(workload)),
         not_modelled=(*NOT_MODELLED, *request.encode_left_out(case)),
     )
+
+
+def _tokens_per_s_bound(case: Case, at: OperatingPoint, tpot: Estimate) -> float:
+    """Tokens per second of decode: data-parallel ranks that hold fewer sequences take shorter steps. [token/s]"""
+    ranks = case.deploy.data_parallel
+    fewer, fuller_ranks = divmod(at.batch, ranks)
+    if ranks == 1 or not fuller_ranks:
+        return float(serving.tokens_per_s(at.batch, tpot.bound))
+    rate = float(serving.tokens_per_s(fuller_ranks * (fewer + 1), tpot.bound))
+    if not fewer:
+        return rate
+    even = request.tpot(case, batch=fewer * ranks, context_tokens=at.tpot_context_tokens)
+    return rate + float(serving.tokens_per_s((ranks - fuller_ranks) * fewer, even.bound))
 
 
 def _binding(case: Case, at: OperatingPoint, ledger: Ledger, weight_bytes: int, max_batch: int) -> Binding:

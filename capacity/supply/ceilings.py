@@ -15,7 +15,8 @@ from capacity.errors import CapacityError
 from capacity.formulas import roofline
 from capacity.specs.calibration import TypicalShare
 from capacity.specs.hardware import HardwareSpec
-from capacity.units import number_format
+from capacity.supply.paths import bound_paths, no_path, require_path
+from capacity.units import Arithmetic, number_format
 
 READS = ("read_bytes_per_s", "gemv_bytes_per_s", "read_bytes_per_s_typical")
 MATRIX_RATES = ("gemm_flop_per_s_sustained", "gemm_flop_per_s_typical", "gemm_flop_per_s")
@@ -23,14 +24,14 @@ MATRIX_RATES = ("gemm_flop_per_s_sustained", "gemm_flop_per_s_typical", "gemm_fl
 
 @dataclass(frozen=True, eq=False)
 class Ceilings:
-    """Rates of one device by compute format, the fixed time of one launch, and the cache that may hide weights.
+    """Rates of one device by arithmetic, the fixed time of one launch, and the cache that may hide weights.
 
     ``cache_bytes`` is 0 where every weight is charged. ``notes`` say which figure stands in for a missing one,
     ``figures`` are the dotted names of the figures of the part that all this rests on. [B/s], [FLOP/s], [s], [B]
     """
 
     bytes_per_s: float
-    flop_per_s: dict[str, float]
+    flop_per_s: dict[Arithmetic, float]
     launch_s: float
     cache_bytes: int
     notes: tuple[str, ...] = ()
@@ -38,65 +39,99 @@ class Ceilings:
 
 
 @lru_cache(maxsize=512)
-def sheet_ceilings(hardware: HardwareSpec, formats: frozenset[str], activations: str) -> Ceilings:
-    """Datasheet rates, on which a roofline rests.
+def sheet_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic]) -> Ceilings:
+    """Datasheet rates of the paths that an ordinary engine takes, on which a roofline rests.
 
     Parameters
     ----------
     hardware : HardwareSpec
         The part.
-    formats : frozenset of str
-        Compute formats in question.
-    activations : str
-        The compute format that was asked for, which an error names as the thing to change.
+    arithmetic : frozenset of Arithmetic
+        How operators are stored and computed.
 
     Raises
     ------
     CapacityError
-        If the part has no path for one of ``formats``.
+        If the part has no path for some of it.
     """
-    rates = {name: require_peak(hardware, name, activations) for name in sorted(formats)}
-    figures = ["memory.bytes_per_s", *[figure for rate in rates.values() for figure in _peak_figures(hardware, rate)]]
-    notes = measured_ceiling_notes(hardware)
-    return Ceilings(hardware.memory.bytes_per_s, rates, 0.0, 0, notes, tuple(dict.fromkeys(figures)))
+    rates, figures, notes = {}, ["memory.bytes_per_s"], list(measured_ceiling_notes(hardware))
+    for item in sorted(arithmetic, key=str):
+        path = require_path(hardware, item)
+        rates[item] = float(hardware.peak(path) or 0.0)
+        figures += _peak_figures(hardware, rates[item])
+        notes += wider_note(hardware, item, path)
+    return Ceilings(hardware.memory.bytes_per_s, rates, 0.0, 0, _once(notes), _once(figures))
+
+
+def wider_note(hardware: HardwareSpec, arithmetic: Arithmetic, path: str) -> list[str]:
+    """That a part computes in a wider format than the one wanted, where it does."""
+    wanted = arithmetic.computed
+    return [] if path == wanted else [f"{hardware.name} has no {wanted} path: {wanted} is computed in {path}"]
+
+
+def _once(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))
 
 
 @lru_cache(maxsize=512)
-def bound_ceilings(hardware: HardwareSpec, formats: frozenset[str], activations: str) -> Ceilings:
-    """Datasheet rates, or the measured ones that exceed them: no bound may be beaten by a rate that was measured.
+def bound_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic]) -> Ceilings:
+    """The fastest rates that a bound must allow for: of any path that some engine takes, as the datasheet states it or
+    as it was measured, whichever is higher; and the last-level cache.
 
     Parameters
     ----------
     hardware : HardwareSpec
         The part.
-    formats : frozenset of str
-        Compute formats in question.
-    activations : str
-        The compute format that was asked for, which an error names as the thing to change.
+    arithmetic : frozenset of Arithmetic
+        How operators are stored and computed.
 
     Raises
     ------
     CapacityError
-        If the part has no path for one of ``formats``.
+        If the part has no path for some of it.
     """
-    sheet = sheet_ceilings(hardware, formats, activations)
-    notes, rates, read = list(sheet.notes), dict(sheet.flop_per_s), sheet.bytes_per_s
-    figures = list(sheet.figures)
-    reached = _highest(_measured_reads(hardware))
+    notes, figures, rates = list(measured_ceiling_notes(hardware)), ["memory.bytes_per_s"], {}
+    read, reached = hardware.memory.bytes_per_s, _highest(_measured_reads(hardware))
     if reached and reached[1] > read:
         notes.append(_above(hardware, reached, read, "bandwidth"))
         figures[0], read = reached
-    for name, rate in sheet.flop_per_s.items():
-        reached = _highest(_measured_rates(hardware, name))
-        if reached and reached[1] > rate:
-            notes.append(_above(hardware, reached, rate, f"{name} peak"))
-            rates[name] = reached[1]
-            figures = [reached[0] if figure in _peak_figures(hardware, rate) else figure for figure in figures]
+    for item in sorted(arithmetic, key=str):
+        paths = [name for name in (*bound_paths(item), require_path(hardware, item)) if hardware.peak(name)]
+        found = [_highest_rate(hardware, name) for name in dict.fromkeys(paths)]
+        rates[item], rests_on, note = max(found, key=lambda rate: rate[0])
+        figures += rests_on
+        notes += note
     cache = hardware.memory.cache_bytes
-    figures += (
-        [f"memory.{'last_level_cache' if hardware.memory.last_level_cache_bytes else 'l2'}_bytes"] if cache else []
-    )
-    return Ceilings(read, rates, 0.0, cache, tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(figures)))
+    if cache:
+        figures.append(f"memory.{'last_level_cache' if hardware.memory.last_level_cache_bytes else 'l2'}_bytes")
+    return Ceilings(read, rates, 0.0, cache, _once(notes), _once(figures))
+
+
+def _highest_rate(hardware: HardwareSpec, path: str) -> tuple[float, tuple[str, ...], list[str]]:
+    """The highest rate of a path, the figures it rests on, and a note where a measurement exceeds the sheet. [FLOP/s]
+
+    A part that exceeds its sheet in one format runs at a higher clock than the sheet assumes, in every format.
+    """
+    stated = float(hardware.peak(path) or 0.0)
+    boost = _boost(hardware)
+    if boost is None:
+        return stated, _peak_figures(hardware, stated), []
+    figure, ratio = boost
+    note = f"{figure} of {hardware.name} is {ratio:.3g} times its datasheet peak: the bound takes that ratio"
+    return ratio * stated, (*_peak_figures(hardware, stated), figure), [note]
+
+
+@lru_cache(maxsize=512)
+def _boost(hardware: HardwareSpec) -> tuple[str, float] | None:
+    """The measured matrix rate that exceeds its datasheet peak most, and by what ratio; None where none does."""
+    ratios = [
+        (f"measured.{table}.{name}", float(rate) / peak)
+        for table in MATRIX_RATES
+        for name, rate in getattr(hardware.measured, table).items()
+        if (peak := hardware.peak(name))
+    ]
+    found = _highest(ratios)
+    return found if found and found[1] > 1.0 else None
 
 
 def _highest(figures: Iterable[tuple[str, float]]) -> tuple[str, float] | None:
@@ -123,36 +158,9 @@ def _peak_figures(hardware: HardwareSpec, rate: float) -> tuple[str, ...]:
     return tuple(f"{t}.{path}" for t in tables for path, known in getattr(hardware, t).items() if known == rate)
 
 
-def require_peak(hardware: HardwareSpec, name: str, activations: str) -> float:
-    """The highest dense rate for a compute format. [FLOP/s]
-
-    Raises
-    ------
-    CapacityError
-        If the part has no such path, saying which it has.
-    """
-    peak = hardware.peak(name)
-    if peak is not None:
-        return peak
-    if name == activations:
-        advice = _no_path(hardware, name, "choose activations among:")
-        if hardware.paths() and number_format(name).element_bits < 16:
-            advice += "; weights stored in this format are then dequantised"
-        raise CapacityError(advice)
-    raise CapacityError(_no_path(hardware, name, "weights or cache of this deployment need it; it has:"))
-
-
-def _no_path(hardware: HardwareSpec, name: str, lead: str) -> str:
-    """That a part cannot compute in a format, and the formats in which it can."""
-    paths = hardware.paths()
-    if not paths:
-        return f"{hardware.name}: no peak is recorded for this part, so no time in {name} can be bounded"
-    return f"{hardware.name} has no {name} path; {lead} {', '.join(paths)}"
-
-
 @lru_cache(maxsize=512)
 def measured_ceilings(
-    hardware: HardwareSpec, formats: frozenset[str], activations: str, typical: TypicalShare | None = None
+    hardware: HardwareSpec, arithmetic: frozenset[Arithmetic], typical: TypicalShare | None = None
 ) -> Ceilings | None:
     """Measured rates of a part.
 
@@ -164,17 +172,15 @@ def measured_ceilings(
     ----------
     hardware : HardwareSpec
         The part.
-    formats : frozenset of str
-        Compute formats in question.
-    activations : str
-        The compute format that was asked for.
+    arithmetic : frozenset of Arithmetic
+        How operators are stored and computed.
     typical : TypicalShare or None
         Shares of the datasheet that stand in for what was not measured. [1]
 
     Raises
     ------
     CapacityError
-        If the part has no path for one of ``formats``.
+        If the part has no path for some of it.
     """
     read = next(_measured_reads(hardware), None)
     notes: list[str] = []
@@ -184,10 +190,11 @@ def measured_ceilings(
         notes.append(f"no measured read rate of {hardware.name}: a typical share of its datasheet stands in")
         read = "memory.bytes_per_s", typical.memory * hardware.memory.bytes_per_s
     rates, figures = {}, [read[0]]
-    for name in sorted(formats):
-        rates[name], rests_on, note = _matrix_rate(hardware, name, activations, typical)
+    for item in sorted(arithmetic, key=str):
+        path = require_path(hardware, item)
+        rates[item], rests_on, note = _matrix_rate(hardware, path, typical)
         figures.extend(rests_on)
-        notes.extend(note)
+        notes.extend((*wider_note(hardware, item, path), *note))
     fixed = first_measured(hardware, "gemv_fixed_s") if read[0] == "measured.gemv_bytes_per_s" else None
     figures += [fixed[0]] if fixed else []
     once = tuple(dict.fromkeys(notes)), tuple(figures)
@@ -195,12 +202,12 @@ def measured_ceilings(
 
 
 def _matrix_rate(
-    hardware: HardwareSpec, name: str, activations: str, typical: TypicalShare | None
+    hardware: HardwareSpec, name: str, typical: TypicalShare | None
 ) -> tuple[float, tuple[str, ...], tuple[str, ...]]:
     """The measured rate of a compute format or what stands in, the figures it rests on, and a note. [FLOP/s]"""
     if achieved := _achieved(hardware, name):
         return achieved[1], (achieved[0],), ()
-    peak = require_peak(hardware, name, activations)
+    peak = float(hardware.peak(name) or 0.0)
     if typical is None:
         note = f"no measured {name} rate for {hardware.name}: the datasheet peak stands in"
         return peak, _peak_figures(hardware, peak), (note,)
@@ -267,7 +274,7 @@ def ridge_point(hardware: HardwareSpec, compute_format: str, *, attainable: bool
     name = number_format(compute_format).name
     flop_per_s, bytes_per_s = hardware.peak(name), hardware.memory.bytes_per_s
     if flop_per_s is None:
-        raise CapacityError(_no_path(hardware, compute_format, "it has:"))
+        raise CapacityError(no_path(hardware, compute_format, "it has:"))
     if attainable:
         read, achieved = next(_measured_reads(hardware), None), _achieved(hardware, name)
         if achieved is None or read is None:

@@ -22,7 +22,7 @@ from capacity.formulas import latency
 from capacity.specs.calibration import Calibration, HoldOutError, Scope
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun
-from capacity.supply.ceilings import require_peak
+from capacity.supply.ceilings import sheet_ceilings
 from capacity.validation.compare import Pair, summarise
 from capacity.validation.reference import deployment_of, model_of
 
@@ -134,7 +134,18 @@ class Terms:
             memory_efficiency=np.where(self.attention, constants["attention bytes"], constants["matrix bytes"]),
             flop_efficiency=constants["FLOP"],
         )
-        return np.asarray(operators.sum(axis=-1) + self.launches * constants["launch"])
+        return latency.step_s(
+            operators.sum(axis=-1),
+            layers=0,
+            layer_s=0.0,
+            launches=self.launches,
+            launch_s=constants["launch"],
+            sequences=0,
+            sequence_s=0.0,
+            comm_s=0.0,
+            host_floor_s=0.0,
+            prefill_share=0.0,
+        )
 
 
 def stacked(runs: Sequence[Terms]) -> Terms:
@@ -165,8 +176,8 @@ def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
     model, deploy = model_of(run), deployment_of(run)
     step = decode_phase(model, deploy, batch=asked.batch, context_tokens=asked.context_tokens).work
     names = [name for block in step.blocks for name in block.operators]
-    formats = [name for block in step.blocks for name in block.compute_formats]
-    peaks = np.array([require_peak(hardware, name, deploy.activations) for name in formats])
+    sheet = sheet_ceilings(hardware, step.arithmetic)
+    peaks = np.array([sheet.flop_per_s[item] for block in step.blocks for item in block.arithmetic])
     return Terms(
         memory_s=np.concatenate([block.moved_bytes for block in step.blocks]) / hardware.memory.bytes_per_s,
         compute_s=np.concatenate([block.flop for block in step.blocks]) / peaks,

@@ -18,7 +18,7 @@ from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
 from capacity.estimate.law import rates_of
-from capacity.estimate.time import formats_of
+from capacity.estimate.time import arithmetic_of
 from capacity.specs.calibration import TypicalShare
 from capacity.supply.ceilings import Ceilings, achieved_flop_per_s, measured_ceilings
 from capacity.validation.compare import Errors, Pair, summarise
@@ -132,7 +132,7 @@ def _terms_of(case: PublishedCase, timed: Sequence[Phase]) -> tuple[np.ndarray, 
 
 
 def _measured_ceilings(case: PublishedCase, phase: Phase) -> Ceilings:
-    found = measured_ceilings(case.hardware, formats_of([phase]), case.deploy.activations, _shipped_share())
+    found = measured_ceilings(case.hardware, arithmetic_of([phase]), _shipped_share())
     if found is None:
         raise CapacityError(f"{case.hardware.name}: no read rate stands in for one that was not measured")
     return found

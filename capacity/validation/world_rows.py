@@ -131,7 +131,7 @@ def _built(
 ) -> PublishedCase | str:
     modes = {"default": runtime["mode"], **runtime.get("phases", {})}
     deploy = deployment_of(row, world, formats).replace(launch_mode=modes)
-    if hardware.peak(deploy.activations) is None:
+    if deploy.activations is not None and hardware.peak(deploy.activations) is None:
         return "part has no path for the format"
     batch = _number(row, "batch", 1) or 1
     timed = _timed(row, decision_phases(world, deploy, batch=batch), wanted)

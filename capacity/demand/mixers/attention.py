@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
-from capacity.demand.formats import compute_format
 from capacity.demand.weights import Module, matrix, vector
 from capacity.errors import CapacityError
 from capacity.specs.model import Attention
@@ -76,7 +75,7 @@ def costs(a: Attention, formats: LayerFormats, *, layers: int, tensor_parallel: 
     a : Attention
         The mixer.
     formats : LayerFormats
-        Formats of cache, states and activations.
+        Formats of cache and states.
     layers : int
         Layers alike. [layer]
     tensor_parallel : int
@@ -85,7 +84,7 @@ def costs(a: Attention, formats: LayerFormats, *, layers: int, tensor_parallel: 
     pair = 2.0 * (a.query_heads / tensor_parallel) * (a.head_size + a.value_head_size) * layers
     yield OperatorCost(
         operator="attention",
-        compute_format=compute_format(formats.cache, formats.activations),
+        arithmetic=formats.attention,
         layers=layers,
         launches=layers,
         key_flop=pair,

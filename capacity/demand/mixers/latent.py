@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
-from capacity.demand.formats import compute_format
 from capacity.demand.weights import Module, matrix, vector
 from capacity.errors import CapacityError
 from capacity.specs.model import Indexer, LatentAttention
@@ -57,16 +56,16 @@ def costs(a: LatentAttention, formats: LayerFormats, *, layers: int, tensor_para
     a : LatentAttention
         The mixer.
     formats : LayerFormats
-        Formats of cache, states and activations.
+        Formats of cache and states.
     layers : int
         Layers alike. [layer]
     tensor_parallel : int
         Ranks that divide the heads. [1]
     """
-    heads, computes = a.query_heads / tensor_parallel, compute_format(formats.cache, formats.activations)
+    heads = a.query_heads / tensor_parallel
     yield OperatorCost(
         operator="attention",
-        compute_format=computes,
+        arithmetic=formats.attention,
         layers=layers,
         launches=layers,
         key_flop=2.0 * heads * (2 * a.kv_rank + a.rope_size) * layers,
@@ -78,7 +77,7 @@ def costs(a: LatentAttention, formats: LayerFormats, *, layers: int, tensor_para
         pair = 2.0 * a.indexer.heads * a.indexer.head_size * layers
         yield OperatorCost(
             operator="attention",
-            compute_format=computes,
+            arithmetic=formats.attention,
             layers=layers,
             launches=layers,
             key_flop=pair,

@@ -11,6 +11,7 @@ from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
 from capacity.demand.weights import Module, matrix, vector
 from capacity.errors import CapacityError
 from capacity.specs.model import StateMixer
+from capacity.units import Arithmetic
 
 OVERRIDE_PART = "state"
 SUMS = 1
@@ -40,9 +41,10 @@ def costs(mixer: StateMixer, formats: LayerFormats, *, layers: int, tensor_paral
         Ranks that divide the heads. [1]
     """
     bits = state_bits(mixer, formats, tensor_parallel=tensor_parallel)
+    computed = "fp32" if mixer.update_flop else formats.conv.name
     yield OperatorCost(
         operator="state",
-        compute_format="fp32" if mixer.update_flop else formats.conv.name,
+        arithmetic=Arithmetic(computed, computed, "checkpoint"),
         layers=layers,
         launches=layers,
         token_flop=mixer.update_flop / tensor_parallel * layers,

@@ -149,7 +149,7 @@ def _derived(sizing: Sizing) -> Iterator[Row]:
         sizing.ridge_flop_per_byte,
         "FLOP/B",
         sizing.evidence["ridge point"],
-        str(sizing.deployment["activations"]),
+        sizing.ridge_format,
         digits=1,
     )
     yield Cell("ridge point"), ridge
