@@ -44,6 +44,7 @@ _HOMES = {
     "load_world_model": "capacity.catalog.worlds",
     "world_model_ids": "capacity.catalog.worlds",
     "activation_bytes": "capacity.api.memory",
+    "activation_moments": "capacity.api.memory",
     "control": "capacity.studies.control",
     "frames": "capacity.studies.frames",
     "kv_cache_bytes": "capacity.api.memory",
@@ -64,7 +65,14 @@ __all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
     from capacity.api.limits import max_batch, max_context
-    from capacity.api.memory import activation_bytes, kv_cache_bytes, parameter_count, state_bytes, weight_bytes
+    from capacity.api.memory import (
+        activation_bytes,
+        activation_moments,
+        kv_cache_bytes,
+        parameter_count,
+        state_bytes,
+        weight_bytes,
+    )
     from capacity.api.sizing import size
     from capacity.api.times import request_latency, ridge_point, tpot, ttft
     from capacity.catalog.cases import load_deployment, load_workload

@@ -88,6 +88,45 @@ class Estimate(Result):
 
 
 @dataclass(frozen=True)
+class MomentRow:
+    """What is alive at one moment of a pass, by tensor; ``layer`` is None outside the layers. [B]"""
+
+    DERIVED: ClassVar = ("held_bytes",)
+
+    moment: str
+    stage: str
+    layer: int | None
+    rank: int
+    tensors: dict[str, int]
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all tensors. [B]"""
+        return sum(self.tensors.values())
+
+
+@dataclass(frozen=True, repr=False)
+class ActivationMoments(Result):
+    """What is alive on one device at each moment of the widest pass, of ``tokens_in_flight`` tokens. [B], [token]"""
+
+    DERIVED: ClassVar = ("peak_bytes",)
+
+    model: str
+    batch: int
+    tokens: int
+    tokens_in_flight: int
+    rows: tuple[MomentRow, ...]
+    assumed: tuple[str, ...] = ("the schedule of the reference decoder", *UNSET_FIELDS)
+    notes: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = OUTSIDE_MEMORY
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the moment at which most is alive. [B]"""
+        return max([row.held_bytes for row in self.rows], default=0)
+
+
+@dataclass(frozen=True)
 class LedgerLine:
     """One use of a device's memory. [B]"""
 

@@ -11,8 +11,9 @@ from capacity.arrays import ArrayLike, plain
 from capacity.demand import parameters
 from capacity.demand.parameters import ParameterCount
 from capacity.demand.passes import local_sequences
-from capacity.estimate import memory
-from capacity.inputs import check_kind, same_shape, whole
+from capacity.estimate import memory, moments
+from capacity.inputs import check_kind, one_count, same_shape, whole
+from capacity.results import ActivationMoments
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject
@@ -153,6 +154,44 @@ def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
     memory.refuse_overflow(table, batch=batch, context_tokens=1)
     each = max(rank.sequence_bytes for rank in table.by_rank)
     return plain(np.multiply(local_sequences(batch, deploy), each))
+
+
+def activation_moments(model: Subject, deploy: Deployment, *, batch: int, tokens: int) -> ActivationMoments:
+    """What is alive on one device at each moment of the widest pass: which tensors, in which layer.
+
+    Parameters
+    ----------
+    model : ModelSpec or WorldModelSpec
+        The network.
+    deploy : Deployment
+        Compute format, parallelism and the size of a prefill chunk, which a pass does not exceed.
+    batch : int
+        Sequences of the replica. [sequence]
+    tokens : int
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ActivationMoments
+        One row per moment and layer with its tensors; ``.peak_bytes`` is what `activation_bytes` gives. [B]
+
+    Raises
+    ------
+    CapacityError
+        If a number is not whole or the model cannot have this deployment.
+
+    Examples
+    --------
+    >>> import capacity as cap
+    >>> moments = cap.activation_moments(
+    ...     cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"), batch=1, tokens=8192
+    ... )
+    >>> moments.peak_bytes, moments.rows[1].tensors["gate"] == 8192 * 14336 * 2
+    (1207959552, True)
+    """
+    batch, tokens = one_count("batch", batch), one_count("tokens", tokens)
+    memory.refuse_overflow(checked_table(model, deploy), batch=batch, context_tokens=tokens)
+    return moments.activation_moments(model, deploy, batch=batch, tokens=tokens)
 
 
 def activation_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, tokens: ArrayLike) -> Any:

@@ -92,17 +92,34 @@ def activation_peaks(model: ModelSpec, deploy: Deployment) -> tuple[ActivationPe
     return layer, sampler_peak(widths[-1] if widths else 0, model.vocabulary, deploy)
 
 
+HIDDEN_ROWS = ("residual", "normed input", "projection", "new residual")  # of the hidden width, at the end of a layer
+
+
 def layer_peak_bytes(stage: Stage, deploy: Deployment) -> int:
     """Bytes per token at the end of the widest layer of one stage; 0 for a stage without layers. [B]"""
     ways = 1 if stage.role == "encoder" else deploy.tensor_parallel
     inner = [_inner_elements(group, ways) for group in stage.layers]
-    return (4 * stage.hidden_size + max(inner)) * activation_element_bytes(deploy) if inner else 0
+    return (len(HIDDEN_ROWS) * stage.hidden_size + max(inner)) * activation_element_bytes(deploy) if inner else 0
 
 
 def _inner_elements(group: LayerGroup, ways: int) -> int:
-    mixing = mixers.of(group.mixer).activation_elements(group.mixer, tensor_parallel=ways)
-    forward = feed_forwards.of(group.feed_forward).activation_elements(group.feed_forward, tensor_parallel=ways)
-    return int(max(mixing, forward))
+    return max([sum(tensors.values()) for tensors in layer_tensors(group, ways).values()])
+
+
+def layer_tensors(group: LayerGroup, ways: int) -> dict[str, dict[str, int]]:
+    """What is alive per token at the end of the mixer and of the feed-forward of a layer, beyond rows of the hidden
+    width, by name. [element]
+
+    Parameters
+    ----------
+    group : LayerGroup
+        Layers alike.
+    ways : int
+        Ranks that divide heads and inner widths. [1]
+    """
+    mixing = mixers.of(group.mixer).activation_tensors(group.mixer, tensor_parallel=ways)
+    forward = feed_forwards.of(group.feed_forward).activation_tensors(group.feed_forward, tensor_parallel=ways)
+    return {"mixer": mixing, "feed-forward": forward}
 
 
 def sampler_peak(width: int, vocabulary: int, deploy: Deployment) -> ActivationPeak:

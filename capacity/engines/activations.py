@@ -34,11 +34,11 @@ def _of_world(world: WorldModelSpec, deploy: Deployment, rank: int) -> Iterator[
         if world.model.vocabulary:
             sampler = sampler_peak(core.hidden_size, world.model.vocabulary, deploy)
             yield _row(rank, sampler.token_bytes, sampler.sequence_bytes)
-    for stage, tokens in _tokens_of_stages(world):
+    for stage, tokens in tokens_of_stages(world):
         yield _row(rank, 0, tokens * layer_peak_bytes(world.stage(stage), deploy))
 
 
-def _tokens_of_stages(world: WorldModelSpec) -> Iterator[tuple[str, int]]:
+def tokens_of_stages(world: WorldModelSpec) -> Iterator[tuple[str, int]]:
     """Stages other than the core, and the tokens of one robot or session that go through each together. [token]"""
     head = world.head
     for encoder in world.encoders:

@@ -15,7 +15,7 @@ WIDTH = 512
 DENSE = Dense(intermediate_size=1000)
 EXPERTS = Experts(experts=16, experts_per_token=3, intermediate_size=100, shared_intermediate_size=200)
 SPECS = {"dense": DENSE, "experts": EXPERTS, "none": NoFeedForward()}
-FUNCTIONS = {"weights", "activation_elements", "check_sharding", "routed_per_token", "is_ordinary", "summary"}
+FUNCTIONS = {"weights", "activation_tensors", "check_sharding", "routed_per_token", "is_ordinary", "summary"}
 
 
 def counted(feed_forward):
@@ -98,7 +98,7 @@ def test_no_feed_forward_has_no_weights():
     ],
 )
 def test_activations(kind, ways, elements):
-    assert feed_forwards.KINDS[kind].activation_elements(SPECS[kind], tensor_parallel=ways) == elements
+    assert sum(feed_forwards.KINDS[kind].activation_tensors(SPECS[kind], tensor_parallel=ways).values()) == elements
 
 
 def test_only_a_routed_token_is_sent_somewhere():

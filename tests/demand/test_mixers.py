@@ -40,7 +40,7 @@ FUNCTIONS = {
     "costs",
     "cache",
     "state_bits",
-    "activation_elements",
+    "activation_tensors",
     "check_sharding",
     "is_ordinary",
     "summary",
@@ -259,7 +259,7 @@ def test_a_step_of_a_state_reads_and_writes_it():
     ],
 )
 def test_activations_of_attention(ways, elements):
-    assert attention.activation_elements(ATTENTION, tensor_parallel=ways) == elements
+    assert sum(attention.activation_tensors(ATTENTION, tensor_parallel=ways).values()) == elements
 
 
 # Compressed query 96, latent and rotary key 144; of each head query and key of 48, value and attended value of 24.
@@ -267,15 +267,17 @@ def test_activations_of_attention(ways, elements):
 def test_activations_of_latent_attention(ways):
     heads = 16 // ways
 
-    assert latent.activation_elements(LATENT, tensor_parallel=ways) == 96 + 144 + heads * (48 + 48 + 24 + 24)
-    without = latent.activation_elements(LATENT.replace(query_rank=None), tensor_parallel=ways)
+    assert sum(latent.activation_tensors(LATENT, tensor_parallel=ways).values()) == 96 + 144 + heads * (
+        48 + 48 + 24 + 24
+    )
+    without = sum(latent.activation_tensors(LATENT.replace(query_rank=None), tensor_parallel=ways).values())
     assert without == 144 + heads * (48 + 48 + 24 + 24)
 
 
 # What the matrices make of a token, before and after the recurrence.
 def test_activations_of_a_state_mixer_and_of_none():
-    assert state.activation_elements(STATE, tensor_parallel=1) == 2 * (1024 + 8 + 512)
-    assert none.activation_elements(NoMixer(), tensor_parallel=1) == 0
+    assert sum(state.activation_tensors(STATE, tensor_parallel=1).values()) == 2 * (1024 + 8 + 512)
+    assert sum(none.activation_tensors(NoMixer(), tensor_parallel=1).values()) == 0
 
 
 @pytest.mark.parametrize(

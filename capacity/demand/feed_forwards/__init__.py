@@ -1,6 +1,6 @@
 """Feed-forwards, one file per kind: its matrices, activations, how it shards and what routing exchanges.
 
-Every file has the same functions: ``weights``, ``activation_elements``, ``check_sharding``, ``routed_per_token``,
+Every file has the same functions: ``weights``, ``activation_tensors``, ``check_sharding``, ``routed_per_token``,
 ``is_ordinary`` and ``summary``, and the fact ``SUMS`` (all-reduces per layer under tensor parallelism). `of` is the
 only dispatch on the kind of a feed-forward.
 """

@@ -21,9 +21,10 @@ def weights(feed_forward: Dense, width: int) -> Iterator[Module]:
         yield vector("down_bias", "down", width, part="mlp")
 
 
-def activation_elements(feed_forward: Dense, *, tensor_parallel: int) -> int:
-    """Gate, up, activation and product per token. [element]"""
-    return 4 * -(-feed_forward.intermediate_size // tensor_parallel)
+def activation_tensors(feed_forward: Dense, *, tensor_parallel: int) -> dict[str, int]:
+    """What is alive per token at the end of the feed-forward, by name. [element]"""
+    width = -(-feed_forward.intermediate_size // tensor_parallel)
+    return {"gate": width, "up": width, "activation": width, "product": width}
 
 
 def check_sharding(feed_forward: Dense, model: str, *, expert_parallel: int) -> None:

@@ -46,10 +46,11 @@ def _shared(e: Experts, width: int) -> Iterator[Module]:
         yield vector("shared_gate", "shared_expert", width, part="experts")
 
 
-def activation_elements(e: Experts, *, tensor_parallel: int) -> int:
-    """Gate, up, activation and product per token, in the experts it visits and the shared one. [element]"""
+def activation_tensors(e: Experts, *, tensor_parallel: int) -> dict[str, int]:
+    """What is alive per token, by name, in the experts that it visits and the shared one. [element]"""
     visited = e.experts_per_token * e.intermediate_size
-    return 4 * -(-(visited + e.shared_intermediate_size) // tensor_parallel)
+    width = -(-(visited + e.shared_intermediate_size) // tensor_parallel)
+    return {"gate": width, "up": width, "activation": width, "product": width}
 
 
 def check_sharding(e: Experts, model: str, *, expert_parallel: int) -> None:

@@ -15,9 +15,9 @@ def weights(feed_forward: NoFeedForward, width: int) -> Iterator[Module]:
     return iter(())
 
 
-def activation_elements(feed_forward: NoFeedForward, *, tensor_parallel: int) -> int:
+def activation_tensors(feed_forward: NoFeedForward, *, tensor_parallel: int) -> dict[str, int]:
     """Nothing alive beyond the residual. [element]"""
-    return 0
+    return {}
 
 
 def check_sharding(feed_forward: NoFeedForward, model: str, *, expert_parallel: int) -> None:

@@ -122,11 +122,20 @@ def state_bits(a: Attention, formats: LayerFormats, *, tensor_parallel: int) -> 
     return 0
 
 
-def activation_elements(a: Attention, *, tensor_parallel: int) -> int:
-    """Query, key and value per token, rotated query and key, attended values. [element]"""
+def activation_tensors(a: Attention, *, tensor_parallel: int) -> dict[str, int]:
+    """What is alive per token at the end of attention, by name. [element]"""
     kv_heads = max(1, a.kv_heads // tensor_parallel)
     query_heads = -(-a.query_heads // tensor_parallel)
-    return (query_heads + kv_heads) * (2 * a.head_size + a.value_head_size)
+    query, key, value = query_heads * a.head_size, kv_heads * a.head_size, kv_heads * a.value_head_size
+    attended = query_heads * a.value_head_size
+    return {
+        "query": query,
+        "key": key,
+        "value": value,
+        "rotated query": query,
+        "rotated key": key,
+        "attended values": attended,
+    }
 
 
 def check_sharding(a: Attention, model: str, *, tensor_parallel: int) -> None:

@@ -103,11 +103,18 @@ def state_bits(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: in
     return 0
 
 
-def activation_elements(a: LatentAttention, *, tensor_parallel: int) -> int:
-    """Expanded queries, keys and values per token, its compressed query and its latent. [element]"""
+def activation_tensors(a: LatentAttention, *, tensor_parallel: int) -> dict[str, int]:
+    """What is alive per token at the end of attention, by name: latents are expanded, as in prefill. [element]"""
     heads = -(-a.query_heads // tensor_parallel)
-    expanded = heads * (2 * (a.nope_size + a.rope_size) + 2 * a.value_size)
-    return expanded + (a.query_rank or 0) + a.latent_size
+    head, values = heads * (a.nope_size + a.rope_size), heads * a.value_size
+    return {
+        "compressed query": a.query_rank or 0,
+        "latent": a.latent_size,
+        "query": head,
+        "key": head,
+        "value": values,
+        "attended values": values,
+    }
 
 
 def check_sharding(a: LatentAttention, model: str, *, tensor_parallel: int) -> None:

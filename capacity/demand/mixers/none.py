@@ -49,9 +49,9 @@ def state_bits(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int) -
     return 0
 
 
-def activation_elements(mixer: NoMixer, *, tensor_parallel: int) -> int:
+def activation_tensors(mixer: NoMixer, *, tensor_parallel: int) -> dict[str, int]:
     """Nothing alive beyond the residual. [element]"""
-    return 0
+    return {}
 
 
 def check_sharding(mixer: NoMixer, model: str, *, tensor_parallel: int) -> None:

@@ -68,9 +68,10 @@ def state_bits(mixer: StateMixer, formats: LayerFormats, *, tensor_parallel: int
     return sum(kinds[state.kind].cache_bits(-(-state.elements // tensor_parallel)) for state in mixer.state)
 
 
-def activation_elements(mixer: StateMixer, *, tensor_parallel: int) -> int:
-    """Outputs of the matrices per token, before and after the recurrence. [element]"""
-    return 2 * sum(-(-item.rows // tensor_parallel) for item in mixer.matrices)
+def activation_tensors(mixer: StateMixer, *, tensor_parallel: int) -> dict[str, int]:
+    """What is alive per token at the end of the mixer, by name. [element]"""
+    outputs = sum(-(-item.rows // tensor_parallel) for item in mixer.matrices)
+    return {"projections": outputs, "projections after the recurrence": outputs}
 
 
 def check_sharding(mixer: StateMixer, model: str, *, tensor_parallel: int) -> None:

@@ -10,6 +10,7 @@ from capacity.presentation.sheet import Sheet
 _BUILDERS = {  # by the class of the result: its file, and the function there
     "Sizing": ("sizing", "sizing_sheet"),
     "Ledger": ("sizing", "ledger_sheet"),
+    "ActivationMoments": ("moments", "moments_sheet"),
     "Estimate": ("estimate", "estimate_sheet"),
     "PartTable": ("parts", "part_table_sheet"),
     "Decision": ("decision", "decision_sheet"),
