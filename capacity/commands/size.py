@@ -38,6 +38,9 @@ def size(
     all_parts: Annotated[
         bool, typer.Option("--all-parts", metavar="", help="One row for each part, those that fit first.")
     ] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", metavar="", help="The operators of a prefill as well.")
+    ] = False,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -49,17 +52,25 @@ def size(
     """
     if (part is None) == (not all_parts):
         raise CapacityError("give one PART, or --all-parts" + ("" if part is None else ", not both"))
+    if operators and all_parts:
+        raise CapacityError("--operators lists those of one part; leave out --all-parts")
     answer = _on_all_parts(model, work, deploy) if part is None else _on_one_part(model, part, work, deploy)
     if out is not None:
         write_json(answer.to_dict(), out)
     if json:
         print(as_json(answer.to_dict()))
     else:
-        from capacity.presentation import terminal
-
-        terminal.show(answer)
+        _show(answer, operators=operators)
     if _falls_short(answer):
         raise typer.Exit(1)
+
+
+def _show(answer: Sizing | PartTable, *, operators: bool) -> None:
+    from capacity.presentation import terminal
+    from capacity.presentation.sheets.sizing import sizing_sheet
+
+    wanted = sizing_sheet(answer, prefill_operators=True) if operators and isinstance(answer, Sizing) else answer
+    terminal.show(wanted)
 
 
 def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: DeploymentOptions) -> Sizing:
