@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from capacity.catalog.engines import load_engine
@@ -18,6 +18,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec
 from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
+from capacity.supply.dequantised import dequantised_note, read_shares
 from capacity.supply.links import Link, link_between
 from capacity.supply.paths import require_path
 from capacity.units import Arithmetic
@@ -82,7 +83,11 @@ class Case:
 
     def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings | None:
         """Measured ceilings for some arithmetic; None where no read rate was measured."""
-        return measured_ceilings(self.hardware, arithmetic)
+        found = measured_ceilings(self.hardware, arithmetic)
+        shares = read_shares(arithmetic)
+        if found is None or not shares:
+            return found
+        return replace(found, read_share=shares, notes=(*found.notes, dequantised_note(shares)))
 
     @cached_property
     def link(self) -> Link | CapacityError:

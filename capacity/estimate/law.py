@@ -61,13 +61,14 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
     sums: dict[str, list[FloatArray]] = {}
     for block in work.blocks:
         moved, peaks = block.bytes_at(routing_exponent), rates_of(block, ceilings)
-        memory, compute = moved / ceilings.bytes_per_s, block.flop / peaks
+        share = _read_shares(block.arithmetic, ceilings, block.flop.ndim)
+        memory, compute = moved / (share * ceilings.bytes_per_s), block.flop / peaks
         whole = latency.operator_s(
             moved,
             block.flop,
             bytes_per_s=ceilings.bytes_per_s,
             flop_per_s=peaks,
-            memory_efficiency=1.0,
+            memory_efficiency=share,
             flop_efficiency=1.0,
         )
         _add(sums, block.operators, (whole, memory, compute))
@@ -123,6 +124,15 @@ def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:
 def _rates(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
     rates = np.array([ceilings.flop_per_s[item] for item in arithmetic])
     return rates.reshape((-1,) + (1,) * (dimensions - 1))
+
+
+@lru_cache(maxsize=1024)
+def _read_shares(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
+    """The share of the read rate that each row reaches, shaped to broadcast with the pass. [1]"""
+    if not ceilings.read_share:
+        return np.asarray(1.0)
+    shares = np.array([ceilings.read_share.get(item, 1.0) for item in arithmetic])
+    return shares.reshape((-1,) + (1,) * (dimensions - 1))
 
 
 def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int) -> FloatArray:

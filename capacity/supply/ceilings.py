@@ -7,8 +7,8 @@ memory in one order (best stream, then matrix-vector products, then their median
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from capacity.errors import CapacityError
@@ -26,7 +26,8 @@ MATRIX_RATES = ("gemm_flop_per_s_sustained", "gemm_flop_per_s_typical", "gemm_fl
 class Ceilings:
     """Rates of one device by arithmetic, the fixed time of one launch, and the cache that may hide weights.
 
-    ``cache_bytes`` is 0 where every weight is charged. ``notes`` say which figure stands in for a missing one,
+    ``cache_bytes`` is 0 where every weight is charged; ``read_share`` is the share of the read rate that some operands
+    reach, 1 for all others. ``notes`` say which figure stands in for a missing one,
     ``figures`` are the dotted names of the figures of the part that all this rests on. [B/s], [FLOP/s], [s], [B]
     """
 
@@ -36,6 +37,7 @@ class Ceilings:
     cache_bytes: int
     notes: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
+    read_share: Mapping[Arithmetic, float] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=512)
