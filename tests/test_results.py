@@ -8,12 +8,19 @@ import numpy as np
 
 from capacity.results import Decision, Estimate, Ledger, LedgerLine, Objective, PhaseTime
 
-PHASE = PhaseTime("decode", 6, 1e9, 2e9, 10, 0.4, "head, memory", 0.4, 0.1)
+PHASE = PhaseTime("decode", 6, 1e9, 2e9, 10, 0.4, 0.45, "memory, head", 0.4, 0.1)
 
 
 def test_arrays_and_numpy_numbers_become_plain_values():
     times = Estimate(
-        "TPOT", np.array([0.002, 0.004]), np.array([0, 1]), ("a", "b"), np.array([True, False]), "computed"
+        quantity="TPOT",
+        bound=np.array([0.002, 0.004]),
+        roofline=np.array([0.003, 0.004]),
+        bound_by=np.array([0, 1]),
+        largest_operator=np.array([1, 0]),
+        operators=("a", "b"),
+        fits=np.array([True, False]),
+        evidence="computed",
     )
 
     assert times.to_dict()["bound"] == [0.002, 0.004]
@@ -33,8 +40,8 @@ def test_the_state_of_an_objective_is_a_code():
 
 
 def test_the_best_time_of_a_decision_is_its_estimate_or_its_bound():
-    bound_alone = Decision((PHASE,), 0.4, None, None, None, "computed")
-    estimated = Decision((PHASE,), 0.4, 0.5, 0.45, 0.6, "calibrated", attainable_s=0.42)
+    bound_alone = Decision((PHASE,), 0.4, 0.45, None, None, None, "computed")
+    estimated = Decision((PHASE,), 0.4, 0.45, 0.5, 0.45, 0.6, "calibrated", attainable_s=0.42)
 
     assert (bound_alone.best_s, estimated.best_s) == (0.4, 0.5)
     assert bound_alone.attainable_s is None
@@ -44,7 +51,7 @@ def test_the_best_time_of_a_decision_is_its_estimate_or_its_bound():
 
 def test_attainable_times_of_phases_are_a_column_where_there_are_any():
     phase = replace(PHASE, attainable_s=0.41)
-    without = Decision((PHASE,), 0.4, None, None, None, "computed", attainable_s=0.42)
+    without = Decision((PHASE,), 0.4, 0.45, None, None, None, "computed", attainable_s=0.42)
     with_them = replace(without, phases=(phase,))
 
     assert "attainable 420.000 ms" in str(without)
@@ -53,6 +60,6 @@ def test_attainable_times_of_phases_are_a_column_where_there_are_any():
 
 
 def test_every_result_says_what_it_assumes_and_leaves_out():
-    for result in (Decision((PHASE,), 0.4, None, None, None, "computed"), Ledger(0, 1, (), 0, 1, 1)):
+    for result in (Decision((PHASE,), 0.4, 0.45, None, None, None, "computed"), Ledger(0, 1, (), 0, 1, 1)):
         assert {"assumed", "notes", "not_modelled"} <= result.to_dict().keys()
         assert result.not_modelled

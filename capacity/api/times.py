@@ -74,8 +74,9 @@ def tpot(
     Returns
     -------
     Estimate
-        ``.bound``, ``.attainable`` (None without measured ceilings), ``.value``, ``.low`` and ``.high`` (None where no
-        calibration covers the case), in the broadcast shape of both numbers. [s]
+        ``.bound`` that no engine beats, ``.roofline`` of an ordinary engine on the datasheet, ``.attainable`` (None
+        without measured ceilings), ``.value``, ``.low`` and ``.high`` (None where no calibration covers the case), in
+        the broadcast shape of both numbers; ``.bound_by`` and ``.largest_operator`` say what binds. [s]
 
     Raises
     ------
@@ -87,8 +88,10 @@ def tpot(
     >>> import capacity as cap
     >>> model, part = cap.load_model("llama-3-8b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
     >>> step = cap.tpot(model, part, cap.Deployment(weights="bf16"), batch=1, context_tokens=2048)
-    >>> round(step.bound * 1e3, 2)  # 15.0 GB of weights and 0.27 GB of cache at 3.35 TB/s [ms]
+    >>> round(step.roofline * 1e3, 2)  # 15.0 GB of weights and 0.27 GB of cache at 3.35 TB/s [ms]
     4.56
+    >>> round(step.bound * 1e3, 2)  # of which 50 MB may lie in the last-level cache [ms]
+    4.55
     """
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
     same_shape(batch=batch, context_tokens=context)
@@ -128,8 +131,8 @@ def ttft(
     >>> import capacity as cap
     >>> model, part = cap.load_model("llama-3-8b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
     >>> first = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=2048)
-    >>> round(first.bound * 1e3, 1)  # [ms]
-    30.3
+    >>> round(first.roofline * 1e3, 1), round(first.bound * 1e3, 1)  # the last layer is needed for one token alone [ms]
+    (30.3, 29.1)
     """
     batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
     same_shape(batch=batch, prompt_tokens=prompt)

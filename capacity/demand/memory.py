@@ -107,8 +107,7 @@ def _inner_elements(group: LayerGroup, ways: int) -> int:
 
 
 def layer_tensors(group: LayerGroup, ways: int) -> dict[str, dict[str, int]]:
-    """What is alive per token at the end of the mixer and of the feed-forward of a layer, beyond rows of the hidden
-    width, by name. [element]
+    """What is alive per token at the end of mixer and feed-forward, beyond rows of the hidden width. [element]
 
     Parameters
     ----------

@@ -66,7 +66,17 @@ Chosen = Callable[[str, "int | None", int], bool]
 
 
 def everywhere(stage: str, layer: int | None, rank: int) -> bool:
-    """All layers of all ranks."""
+    """All layers of all ranks.
+
+    Parameters
+    ----------
+    stage : str
+        Name of a stage.
+    layer : int or None
+        One of its layers. [1]
+    rank : int
+        The pipeline rank of that layer. [1]
+    """
     return True
 
 

@@ -109,7 +109,15 @@ def phase_figures(
 
 
 def weights_of(rank_s: Sequence[FloatArray], phase: Phase) -> list[FloatArray]:
-    """How often the time of each kind of pipeline rank counts in a pass of ``phase``. [1]"""
+    """How often the time of each kind of pipeline rank counts in a pass. [1]
+
+    Parameters
+    ----------
+    rank_s : sequence of ndarray
+        Time of one turn of each kind of rank. [s]
+    phase : Phase
+        Its ranks and turns.
+    """
     if len(rank_s) == 1 and phase.by_rank[0].ranks == 1:
         return [np.asarray(1.0)]
     times = np.array(np.broadcast_arrays(*rank_s))
@@ -117,7 +125,20 @@ def weights_of(rank_s: Sequence[FloatArray], phase: Phase) -> list[FloatArray]:
 
 
 def weighted(values: Sequence[FloatArray], weights: Sequence[FloatArray]) -> FloatArray:
-    """The sum of values times weights."""
+    """The sum of times, each as often as it counts. Shape: broadcast. [s]
+
+    Parameters
+    ----------
+    values : sequence of ndarray
+        A time for each kind of pipeline rank. [s]
+    weights : sequence of ndarray
+        How often each counts. [1]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+    """
     if len(values) == 1:
         return np.asarray(values[0] * weights[0])
     return np.asarray(sum([value * weight for value, weight in zip(values, weights, strict=True)]))
@@ -156,13 +177,13 @@ def total(parts: Sequence[FloatArray]) -> FloatArray:
 
 
 def bound_side(figures: Sequence[PhaseFigures]) -> FloatArray:
-    """Which side takes most of a bound: 0 where phases bound by memory take more of it, 1 for compute. Shape: of it."""
+    """Which side takes most of a bound: 0 where phases bound by memory do, 1 for compute. Shape: of the bound. [1]"""
     by_side = [np.where(item.compute_s > item.memory_s, item.bound_s, -item.bound_s) for item in figures]
     return np.asarray(total(by_side) > 0, dtype=np.int64)
 
 
 def largest_operator(figures: Sequence[PhaseFigures]) -> tuple[tuple[str, ...], FloatArray]:
-    """Names of the operators of all phases, and the code of the one that takes longest on the side that binds."""
+    """Names of the operators of all phases, and the index of the one that takes longest on the side that binds. [1]"""
     side = bound_side(figures)
     names: list[str] = []
     best: FloatArray = np.asarray(-1.0)

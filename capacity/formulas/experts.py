@@ -42,7 +42,7 @@ def distinct_experts(experts: int, used: int, tokens: ArrayLike) -> FloatArray:
 
 
 def fewest_experts(used: int, ranks: int) -> int:
-    r"""Experts of one layer that the busiest of ``ranks`` devices reads at the very least.
+    r"""Experts of one layer that the busiest of ``ranks`` devices reads at the very least [1]_.
 
     .. math:: \lceil k / r \rceil
 

@@ -8,7 +8,7 @@ from capacity.arrays import ArrayLike, FloatArray
 
 
 def rank_weights(rank_s: FloatArray, ranks: ArrayLike, *, turns: ArrayLike, flows: bool) -> FloatArray:
-    r"""How often the time of one turn of each kind of rank counts in the time of a pass.
+    r"""How often the time of one turn of each kind of rank counts in the time of a pass [1]_.
 
     A token of a decode step passes all ranks, and no round is shorter than the turns of the slowest:
 
@@ -54,7 +54,7 @@ def rank_weights(rank_s: FloatArray, ranks: ArrayLike, *, turns: ArrayLike, flow
 
 
 def filling_factor(turns: ArrayLike, ranks: int) -> FloatArray:
-    r"""How much longer a prefill takes than its longest rank, while the pipeline fills.
+    r"""How much longer a prefill takes than its longest rank, while the pipeline fills [1]_.
 
     .. math:: \frac{c + r - 1}{c}
 

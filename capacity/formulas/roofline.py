@@ -51,7 +51,7 @@ def least_work(
     cache_bytes: ArrayLike,
     idle_flop: ArrayLike,
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Bytes and FLOP that a pass cannot do without, from those of an ordinary engine.
+    r"""Bytes and FLOP that a pass cannot do without, from those of an ordinary engine [1]_.
 
     .. math:: M_{min} = \max(0, M - M_{experts} - C), \qquad F_{min} = F - F_{idle}
 

@@ -81,7 +81,7 @@ def test_arithmetic_grows_with_images_and_weights_do_not():
     one, eight = (encoder_work(world, BF16, world.encoders[0], images=count) for count in (1, 8))
 
     assert eight.flop == 8 * one.flop
-    assert eight.weight_bytes == one.weight_bytes
+    assert eight.moved_bytes == one.moved_bytes
 
 
 def test_an_encoder_of_tabulated_arithmetic_is_charged_that():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
-from capacity.demand.formats import cache_format, compute_format, conv_format, state_format
+from capacity.demand.arithmetic import wider_format
+from capacity.demand.formats import activation_element_bytes, cache_format, state_format
 from capacity.units import number_format
 
 
@@ -22,18 +23,19 @@ from capacity.units import number_format
     ],
 )
 def test_an_operator_computes_in_the_wider_format(stored, activations, computed):
-    assert compute_format(number_format(stored), activations) == computed
+    assert wider_format(number_format(stored), activations) == computed
 
 
 # DESIGN, Deployment: a cache without a stated format is 16 bit, in the type that is computed in; states stay fp32, as
-# transformers keeps them; convolution states are activations.
+# transformers keeps them.
 @pytest.mark.parametrize(
     ("activations", "cache"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"), ("fp8_e4m3", "bf16")]
 )
 def test_what_a_sequence_keeps_follows_the_compute_format(activations, cache):
     deploy = cap.Deployment(weights="bf16", activations=activations)
 
-    assert (cache_format(0, deploy).name, conv_format(deploy).name) == (cache, cache)
+    assert cache_format(0, deploy).name == cache
+    assert activation_element_bytes(deploy) == number_format(cache).element_bits // 8
     assert state_format(0, deploy).name == "fp32"
 
 

@@ -11,7 +11,7 @@ from capacity.demand import mixers
 from capacity.demand.costs import LayerCache, LayerFormats
 from capacity.demand.mixers import attention, latent, none, state
 from capacity.specs.model import Attention, LatentAttention, NoMixer, StateMixer, StateTensor
-from capacity.units import number_format
+from capacity.units import Arithmetic, number_format
 
 WIDTH = 512
 ATTENTION = Attention(
@@ -39,6 +39,7 @@ FUNCTIONS = {
     "weights",
     "costs",
     "cache",
+    "cache_makers",
     "state_bits",
     "activation_tensors",
     "check_sharding",
@@ -47,9 +48,10 @@ FUNCTIONS = {
 }
 
 
-def formats(cache="bf16", activations="bf16", recurrent="fp32", conv="bf16"):
-    """Formats of a layer, by name."""
-    return LayerFormats(number_format(cache), number_format(recurrent), number_format(conv), activations)
+def formats(cache="bf16", recurrent="fp32", conv="bf16"):
+    """Formats of a layer, by name; attention computes in bf16."""
+    computed = Arithmetic(cache, "bf16")
+    return LayerFormats(number_format(cache), number_format(recurrent), number_format(conv), computed)
 
 
 def counted(mixer):
@@ -202,7 +204,7 @@ def test_a_pair_of_attention(ways):
     assert cost.key_flop == cost.expanded_key_flop == 3 * 2 * 8 / ways * (64 + 32)
     assert cost.key_bytes == 3 * 2 / ways * (64 + 32)
     assert (cost.layers, cost.launches, cost.window, cost.source_tokens, cost.chunked) == (3, 3, 0, 0, False)
-    assert cost.compute_format == "bf16"
+    assert cost.arithmetic == Arithmetic("int8", "bf16")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_a_step_of_a_state_reads_and_writes_it():
     (cost,) = state.costs(STATE, formats(), layers=4, tensor_parallel=2)
 
     assert cost.sequence_bytes == 4 * 2 * (320 * 2 + 4096 * 4)
-    assert (cost.token_flop, cost.launches, cost.compute_format) == (4 * 9000 / 2, 4, "fp32")
+    assert (cost.token_flop, cost.launches, cost.arithmetic.computed) == (4 * 9000 / 2, 4, "fp32")
     assert (cost.key_flop, cost.key_bytes) == (0, 0)
     assert list(none.costs(NoMixer(), formats(), layers=4, tensor_parallel=1)) == []
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 import capacity as cap
 from capacity.demand.operators import decoder_operators, stage_operators
+from capacity.units import Arithmetic
 
 BF16 = cap.Deployment(weights="bf16")
 
@@ -37,10 +40,12 @@ def test_tensor_parallel_divides_flop_and_bytes_but_not_the_latent(deepseek_v3):
 
 @pytest.mark.parametrize("part", ["mlp", "attention"])
 def test_each_layer_launches_each_matrix_once_whatever_its_format(llama_3_8b, part):
-    """32 layers of qkv, output, gate_up and down, some of them in another format that computes in the same one."""
+    """32 layers of qkv, output, gate_up and down, some of them in another format."""
     mixed = cap.Deployment(weights="bf16", overrides=[{"layers": "0:10", "part": part, "format": "int8"}])
     table = decoder_operators(llama_3_8b, mixed)
-    launches = {cost.operator: cost.launches for cost in table.costs}
+    launches = Counter()
+    for cost in table.costs:
+        launches[cost.operator] += cost.launches
 
     assert launches == dict.fromkeys(["qkv", "output", "gate_up", "down", "attention"], 32) | {"head": 1}
     assert table.launches == 5 * 32 + 1
@@ -72,7 +77,7 @@ def test_the_columns_of_a_table_are_the_coefficients_of_its_rows(llama_3_8b):
         assert table.token_flop[row] == 2 * weights[operator]
         assert table.weight_bytes[row] == 2 * (weights[operator] + norms.get(operator, 0))
         assert table.heads[row] == (operator == "head")
-        assert table.compute_formats[row] == "bf16"
+        assert table.arithmetic[row] == Arithmetic("bf16", "bf16")
     assert table.attention.operators == ("attention",)
     assert set(table.matrices.operators) == {"qkv", "output", "gate_up", "down", "head"}
     assert table.routed == ()
@@ -97,7 +102,7 @@ def test_norms_are_computed_in_the_format_of_the_matrices_of_their_operator(llam
     deploy = cap.Deployment(weights="fp8_e4m3", activations="fp8_e4m3", kv_cache="fp8_e4m3")
     formats = {cost.operator: [] for cost in decoder_operators(llama_3_8b, deploy).costs}
     for cost in decoder_operators(llama_3_8b, deploy).costs:
-        formats[cost.operator].append(cost.compute_format)
+        formats[cost.operator].append(cost.arithmetic.computed)
 
     inside = ("qkv", "output", "gate_up", "down", "attention")
     assert {name: formats[name] for name in inside} == {name: ["fp8_e4m3"] for name in inside}

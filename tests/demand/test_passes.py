@@ -60,11 +60,11 @@ def through(model, *numbers, deploy=BF16, **options):
 
 
 def rows(counted):
-    """Every operator of a work in the order of its table, as tuples of name, format, bytes, weights and FLOP."""
+    """Every operator of a work in the order of its table, as tuples of name, arithmetic, bytes and FLOP."""
     for block in counted.blocks:
-        names = zip(block.operators, block.compute_formats, strict=True)
+        names = zip(block.operators, block.arithmetic, strict=True)
         for row, (name, computes) in enumerate(names):
-            yield name, computes, block.moved_bytes[row], block.weight_bytes[row], block.flop[row]
+            yield name, computes, block.moved_bytes[row], block.flop[row]
 
 
 def test_a_causal_pass_over_a_prompt_has_the_flop_of_prefill(llama_3_8b):
@@ -96,7 +96,6 @@ def test_a_stage_that_asks_for_no_output_token_does_not_read_its_head(llama_2_7b
 
     assert with_one.flop - without.flop == 2 * 32000 * 4096
     assert with_one.moved_bytes - without.moved_bytes == 2 * (32000 * 4096 + 4096)  # the head and its norm
-    assert with_one.weight_bytes - without.weight_bytes == 2 * (32000 * 4096 + 4096)
 
 
 # Every query asks every key: is it mine or older, not yet fallen out of the window, and in my chunk where chunked?
@@ -176,14 +175,13 @@ def test_the_totals_of_a_work_are_the_sums_of_its_rows(deepseek_v3):
     total = through(deepseek_v3, np.array([1, 8]), 1, 100)
     found = list(rows(total))
 
-    assert total.flop == pytest.approx(sum(row[4] for row in found), rel=1e-14)
+    assert total.flop == pytest.approx(sum(row[3] for row in found), rel=1e-14)
     assert total.moved_bytes == pytest.approx(sum(row[2] for row in found), rel=1e-14)
-    assert total.weight_bytes == pytest.approx(sum(np.broadcast_to(row[3], 2) for row in found), rel=1e-14)
     assert total.launches == sum(cost.launches for cost in stage_operators(deepseek_v3, BF16, "decoder").costs)
     for name in {row[0] for row in found}:
         moved, flop = total.of_operator(name)
         assert moved == pytest.approx(sum(row[2] for row in found if row[0] == name), rel=1e-14)
-        assert flop == pytest.approx(sum(row[4] for row in found if row[0] == name), rel=1e-14)
+        assert flop == pytest.approx(sum(row[3] for row in found if row[0] == name), rel=1e-14)
 
 
 # n tokens in one pass meet the pairs that they meet one after another: causal attention does not care. In one form:

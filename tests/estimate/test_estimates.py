@@ -117,7 +117,9 @@ def test_an_array_holds_what_scalars_give(name, degrees):
             assert held[place] == cap.kv_cache_bytes(model, deploy, batch=batch, context_tokens=context)
             assert peaks[place] == cap.activation_bytes(model, deploy, batch=batch, tokens=context)
             assert steps.bound[place] == pytest.approx(one.bound, rel=1e-12)
-            assert steps.operators[steps.bound_by[place]] == one.bound_by
+            assert steps.roofline[place] == pytest.approx(one.roofline, rel=1e-12)
+            assert ("memory", "compute")[steps.bound_by[place]] == one.bound_by
+            assert steps.operators[steps.largest_operator[place]] == one.largest_operator
             assert bool(steps.fits[place]) == one.fits
             assert firsts.bound[place] == pytest.approx(first.bound, rel=1e-12)
             assert largest[column] == cap.max_batch(model, part(), deploy, context_tokens=context)
@@ -143,7 +145,7 @@ def test_a_model_without_a_cache_answers_in_the_shape_asked(make_decoder):
         for column, context in enumerate(contexts):
             one = cap.tpot(model, part(), deploy, batch=batch, context_tokens=context)
             assert many.bound[row, column] == pytest.approx(one.bound)
-            assert many.operators[many.bound_by[row, column]] == one.bound_by
+            assert ("memory", "compute")[many.bound_by[row, column]] == one.bound_by
     assert along.bound.tolist() == many.bound[1].tolist()
     assert str(many)
 

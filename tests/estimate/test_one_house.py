@@ -102,13 +102,14 @@ def test_a_decode_pass_of_a_decision_is_a_decode_step_of_a_sizing_at_the_same_co
     assert decode.passes == world.answer_tokens - 1
     for figure, both in {
         "bound_s": [step.bound for step in steps],
+        "roofline_s": [step.roofline for step in steps],
         "moved_bytes": [float(step.moved_bytes) for step in asked],  # whatever a last-level cache would keep of it
         "flop": [sum(row.flop for row in step.rows) for step in steps],
     }.items():
         assert getattr(decode, figure) == pytest.approx(decode.passes * np.mean(both), rel=1e-14)
         if context == floor(context):
             assert getattr(decode, figure) == decode.passes * both[0]
-    assert decode.bound_by == steps[0].bound_by
+    assert decode.bound_by == f"{steps[0].bound_by}, {steps[0].largest_operator}"
 
 
 @pytest.mark.parametrize("part", PARTS)

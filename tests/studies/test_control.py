@@ -113,11 +113,9 @@ def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period():
 
 def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
     found = plan()
-    flop = sum(phase.flop for phase in found.decision.phases)
+    busy = [sum(getattr(phase, side) for phase in found.decision.phases) for side in ("memory_s", "compute_s")]
 
-    assert found.overlapped_interval_s == pytest.approx(
-        flop / 178.8e12
-    )  # compute bound; measured above the 165.2 printed
+    assert found.overlapped_interval_s == pytest.approx(max(busy))
     assert found.overlapped_interval_s < found.decision.bound_s
 
 
@@ -230,12 +228,12 @@ def test_a_change_that_loses_says_what_it_costs():
 
 
 def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
-    parts = [load_hardware(name) for name in ("nvidia-v100-sxm2-32gb", "nvidia-h100-sxm5-80gb")]
+    parts = [load_hardware(name) for name in ("amd-epyc-9654-socket", "nvidia-h100-sxm5-80gb")]
     found = plan("openvla-7b", parts=parts, formats=())
 
     assert [item.what for item in found.changes if item.kind == "part"] == ["NVIDIA H100 SXM5 80GB"]
-    assert [item.what for item in found.not_evaluated] == ["NVIDIA V100 SXM2 32GB"]
-    assert "bf16" in found.not_evaluated[0].reason
+    assert [item.what for item in found.not_evaluated] == [parts[0].name]
+    assert "no peak is recorded" in found.not_evaluated[0].reason
     assert "Changes without an answer" in str(found)
 
 

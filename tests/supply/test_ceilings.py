@@ -8,10 +8,11 @@ import pytest
 import capacity as cap
 from capacity.catalog.parts import hardware_ids
 from capacity.demand.phases import prefill_phase
+from capacity.estimate.attainable import comm_s
 from capacity.estimate.case import prepare
-from capacity.estimate.time import comm_s
 from capacity.specs.hardware import HardwareSpec
 from capacity.supply.ceilings import bound_ceilings, measured_ceilings
+from capacity.units import Arithmetic
 
 RATE = 450e9  # NVLink4, each direction
 DEPLOY = cap.Deployment(weights="bf16", tensor_parallel=4)
@@ -80,15 +81,16 @@ def test_ceilings_name_the_figures_they_rest_on(linked, llama_3_8b, make_llama):
     large = prepare(llama_3_8b, linked, bf16)
     small = prepare(make_llama("small", 2, 256, 4, 4, 64, 512, 1000), linked, bf16)
 
-    assert {"memory.bytes_per_s", "peak_flop_per_s.bf16"} <= set(large.sheet.figures)
-    assert "memory.l2_bytes" not in large.sheet.figures  # 16 GB are read whatever the cache of 50 MB is
-    assert "memory.l2_bytes" in small.sheet.figures
-    assert large.measured_ceilings(large.formats).figures == (
+    for case in (large, small):  # a cache of 50 MB keeps that much, of 16 GB as of 10 MB
+        named = {"memory.bytes_per_s", "peak_flop_per_s.bf16", "memory.l2_bytes"}
+        assert named <= set(case.decode_ceilings.figures)
+    assert large.measured_ceilings(large.arithmetic).figures == (
         "measured.read_bytes_per_s",
         "measured.gemm_flop_per_s.bf16",
     )
 
 
+IN_BF16 = frozenset({Arithmetic("bf16", "bf16")})
 READS = {"read_bytes_per_s": 1.8e12, "gemv_bytes_per_s": 1.7e12, "read_bytes_per_s_typical": 1.6e12}
 
 
@@ -110,7 +112,7 @@ def measured_part(make_part, **measured):
 )
 def test_the_measured_read_rate_is_taken_in_one_order(make_part, known, taken, launch_s):
     part = measured_part(make_part, gemv_fixed_s=3e-6, **{name: READS[name] for name in known})
-    found = measured_ceilings(part, frozenset({"bf16"}), "bf16")
+    found = measured_ceilings(part, IN_BF16)
 
     assert (found.bytes_per_s, found.launch_s) == (READS[taken], launch_s)
     assert f"measured.{taken}" in found.figures
@@ -121,7 +123,7 @@ def test_the_measured_read_rate_is_taken_in_one_order(make_part, known, taken, l
 def test_a_part_without_a_measured_read_rate_has_no_measured_ceilings(make_part):
     part = measured_part(make_part, gemm_flop_per_s={"bf16": 250e12}, gemv_fixed_s=3e-6)
 
-    assert measured_ceilings(part, frozenset({"bf16"}), "bf16") is None
+    assert measured_ceilings(part, IN_BF16) is None
 
 
 # What lasts is what a run of minutes gets: sustained before typical before the best burst; where no matrix rate was
@@ -142,9 +144,9 @@ def test_the_measured_matrix_rate_is_the_one_that_lasts_longest(make_part, table
         "burst": "gemm_flop_per_s",
     }
     rates = {fields[name]: {"bf16": value} for name, value in tables.items()}
-    found = measured_ceilings(measured_part(make_part, read_bytes_per_s=1.8e12, **rates), frozenset({"bf16"}), "bf16")
+    found = measured_ceilings(measured_part(make_part, read_bytes_per_s=1.8e12, **rates), IN_BF16)
 
-    assert found.flop_per_s == {"bf16": rate}
+    assert found.flop_per_s == {Arithmetic("bf16", "bf16"): rate}
     assert any("the datasheet peak stands in" in note for note in found.notes) == (not tables)
 
 
@@ -156,9 +158,9 @@ def test_no_measured_rate_of_the_catalogue_beats_its_bound(part_id):
     seen = [item for table in (*tables, part.measured.gemm_flop_per_s_typical) for item in table.items()]
     reads = (part.measured.read_bytes_per_s, part.measured.read_bytes_per_s_typical, part.measured.gemv_bytes_per_s)
 
-    found = bound_ceilings(part, frozenset(path for path, _ in seen), "bf16")
+    found = bound_ceilings(part, frozenset(Arithmetic(path, path) for path, _ in seen))
 
-    assert all(found.flop_per_s[path] >= rate for path, rate in seen)
+    assert all(found.flop_per_s[Arithmetic(path, path)] >= rate * (1 - 1e-12) for path, rate in seen)
     assert all(found.bytes_per_s >= rate for rate in reads if rate)
 
 
@@ -166,10 +168,13 @@ def test_no_measured_rate_of_the_catalogue_beats_its_bound(part_id):
 # Llama-3.1-8B takes 2 FLOP for each matrix weight and token and the causal half of attention.
 def test_the_ttft_bound_of_an_rtx_5090_takes_the_rate_that_was_reached():
     part, model = cap.load_hardware("nvidia-rtx-5090-32gb"), cap.load_model("llama-3.1-8b")
-    found = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=8192)
+    deploy = cap.Deployment(weights="bf16", activations="bf16")
+    found = cap.ttft(model, part, deploy, batch=1, prompt_tokens=8192)
 
+    kept = 2 * 4096 * 1024
     matrices = 8_030_261_248 - 2 * 128_256 * 4096
-    flop = 2 * matrices * 8192 + 32 * 4 * 32 * 128 * 8192 * 8193 / 2
+    last = matrices / 32 - kept  # of the last layer all but keys and values is needed for the last token alone
+    flop = 2 * (matrices - last) * 8192 + 31 * 4 * 32 * 128 * 8192 * 8193 / 2
     assert found.bound == pytest.approx(flop / 254e12, rel=0.005)
     assert found.attainable is None or found.bound <= found.attainable
     assert any("measured.gemm_flop_per_s.bf16 of NVIDIA RTX 5090 is 1.21 times" in note for note in found.notes)
@@ -186,9 +191,18 @@ def test_a_part_below_its_datasheet_has_no_such_note():
 def test_a_format_without_a_path_is_answered_with_every_path_there_is():
     model, deploy = cap.load_model("llama-3.1-8b"), cap.Deployment(weights="bf16")
 
+    stated = deploy.replace(activations="bf16")
     with pytest.raises(cap.CapacityError, match=r"has no bf16 path; choose activations among: fp16, fp32$"):
-        cap.tpot(model, cap.load_hardware("apple-m2-max-96gb"), deploy, batch=1, context_tokens=128)
+        cap.tpot(model, cap.load_hardware("apple-m2-max-96gb"), stated, batch=1, context_tokens=128)
     with pytest.raises(cap.CapacityError, match="no peak is recorded for this part"):
         cap.tpot(model, cap.load_hardware("amd-epyc-9654-socket"), deploy, batch=1, context_tokens=128)
     with pytest.raises(cap.CapacityError, match="has no bf16 path; it has: fp16, fp32"):
         cap.ridge_point(cap.load_hardware("apple-m2-max-96gb"), "bf16")
+
+
+def test_a_part_without_bf16_computes_bf16_weights_in_fp16_and_says_so():
+    part = cap.load_hardware("apple-m2-max-96gb")
+    found = cap.tpot(cap.load_model("llama-3.1-8b"), part, cap.Deployment(weights="bf16"), batch=1, context_tokens=128)
+
+    assert found.bound > 0
+    assert any("has no bf16 path: bf16 is computed in fp16" in note for note in found.notes)

@@ -26,14 +26,16 @@ def test_a_good_row_of_a_user_is_compared(tmp_path):
     assert pair.measured == pytest.approx(1 / 104.9)
 
 
-# Rates of gpt-fast's README, which launches a compiled graph: measured ceilings were not reached, links included.
+# Rates of gpt-fast's README, which launches a compiled graph and reached the measured ceilings, links included, within
+# half; its rate on dequantised weights is a median of the same rows, which larger models exceed.
 def test_an_attainable_time_lies_between_the_bound_and_what_was_published():
     found = published_speed.validate()
 
     assert found.left_out == ()
     assert len(found.pairs) == published_speed.published_rows() >= 13
     for pair in found.pairs:
-        assert pair.bound < pair.predicted < pair.measured, pair.name
+        assert pair.bound < pair.predicted < 1.05 * pair.measured, pair.name
+        assert pair.predicted > 0.6 * pair.measured, pair.name
 
 
 @pytest.mark.parametrize(
