@@ -91,7 +91,7 @@ def tpot(
     >>> round(step.roofline * 1e3, 2)  # 15.0 GB of weights and 0.27 GB of cache at 3.35 TB/s [ms]
     4.56
     >>> round(step.bound * 1e3, 2)  # of which 50 MB may lie in the last-level cache [ms]
-    4.55
+    4.54
     """
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
     same_shape(batch=batch, context_tokens=context)
