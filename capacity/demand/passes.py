@@ -135,48 +135,23 @@ class Work:
         return np.asarray(sum([block.moved_bytes.sum(axis=0) for block in self.blocks]))
 
     @property
-    def surplus_expert_bytes(self) -> FloatArray:
-        """Expected bytes of experts beyond the fewest that any routing visits. [B]"""
-        blocks = [block for block in self.blocks if block.routed]
-        return np.asarray(sum([(block.moved_bytes - block.fewest_bytes).sum(axis=0) for block in blocks]))
-
-    @property
     def flop(self) -> FloatArray:
         """Of all operators, in the shape of the pass. [FLOP]"""
         return np.asarray(sum([block.flop.sum(axis=0) for block in self.blocks]))
 
     @property
-    def flop_by_arithmetic(self) -> dict[Arithmetic, FloatArray]:
-        """FLOP of all operators that are stored and computed alike. [FLOP]"""
-        rows = [(name, block.flop[row]) for block in self.blocks for row, name in enumerate(block.arithmetic)]
-        return _summed(rows)
-
-    @property
-    def idle_flop_by_arithmetic(self) -> dict[Arithmetic, FloatArray]:
-        """FLOP that the answer does not depend on, for the keys of `flop_by_arithmetic`; empty where there is none."""
-        if not self.idle:
-            return {}
-        nothing = np.asarray(0.0)
-        idle = _summed([(name, flop) for _, name, flop in self.idle])
-        return {name: idle.get(name, nothing) for name in self.flop_by_arithmetic}
-
-    @property
     def arithmetic(self) -> frozenset[Arithmetic]:
         """How operators of the pass are stored and computed."""
-        return frozenset().union(*[block.arithmetic for block in self.blocks])
+        found: set[Arithmetic] = set()
+        for block in self.blocks:
+            found.update(block.arithmetic)
+        return frozenset(found)
 
     def of_operator(self, name: str) -> tuple[FloatArray, FloatArray]:
         """Bytes moved and FLOP of the rows called ``name``, in the shape of the pass. [B], [FLOP]"""
         rows = [(block, row) for block in self.blocks for row, own in enumerate(block.operators) if own == name]
         moved: list[FloatArray] = [block.moved_bytes[row] for block, row in rows]
         return np.asarray(sum(moved)), np.asarray(sum([block.flop[row] for block, row in rows]))
-
-
-def _summed(rows: list[tuple[Arithmetic, FloatArray]]) -> dict[Arithmetic, FloatArray]:
-    sums: dict[Arithmetic, FloatArray] = {}
-    for name, value in rows:
-        sums[name] = sums[name] + value if name in sums else value
-    return sums
 
 
 def local_sequences(batch: ArrayLike, deploy: Deployment) -> IntArray:

@@ -6,6 +6,7 @@ A language request is prefill, then decode per further token; `capacity.demand.d
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -248,7 +249,7 @@ def stage_phase(
     return Phase(
         name=name,
         passes=passes,
-        by_rank=tuple([_rank_work(item, this, even, needed_tokens) for item in rank_operators(model, deploy, stage)]),
+        by_rank=_by_rank(rank_operators(model, deploy, stage), this, even, needed_tokens),
         layers=_layer_count(model, stage),
         sequences=local,
         tokens=tokens,
@@ -259,6 +260,7 @@ def stage_phase(
     )
 
 
+@lru_cache(maxsize=512)
 def _layer_count(model: ModelSpec, stage: str | None) -> int:
     return next(item for item in model.stages if item.name == (stage or model.decoder.name)).layer_count
 
@@ -279,9 +281,14 @@ def _even(this: Pass, batch: ArrayLike, deploy: Deployment) -> Pass:
     return replace(this, sequences=local, replica_sequences=np.maximum(together, 1.0))
 
 
-def _rank_work(rank: RankOperators, this: Pass, even: Pass | None, needed_tokens: int | None) -> RankWork:
-    table = rank.table if this.expanded else rank.table.without_sources
-    found = work(table, this)
-    if needed_tokens is not None and rank.tail.costs:
-        found = replace(found, idle=idle_flop(rank.tail, this, needed_tokens))
-    return RankWork(found, rank.ranks, work(table, even) if even else None)
+def _by_rank(
+    ranks: tuple[RankOperators, ...], this: Pass, even: Pass | None, needed_tokens: int | None
+) -> tuple[RankWork, ...]:
+    works = []
+    for rank in ranks:
+        table = rank.table if this.expanded else rank.table.without_sources
+        found = work(table, this)
+        if needed_tokens is not None and rank.tail.costs:
+            found = replace(found, idle=idle_flop(rank.tail, this, needed_tokens))
+        works.append(RankWork(found, rank.ranks, work(table, even) if even else None))
+    return tuple(works)

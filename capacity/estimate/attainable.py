@@ -11,18 +11,21 @@ from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
 from capacity.estimate.law import ceiling_s, operator_times
-from capacity.estimate.time import arithmetic_of, total, weighted, weights_of
+from capacity.estimate.time import total, weighted, weights_of
 from capacity.formulas.pipeline import filling_factor
 from capacity.supply.ceilings import Ceilings
 from capacity.supply.links import message_s
+from capacity.units import Arithmetic
 
 
-def attainable_by_phase(case: Case, phases: Sequence[Phase]) -> tuple[list[FloatArray], tuple[str, ...]]:
+def attainable_by_phase(
+    case: Case, phases: Sequence[Phase], arithmetic: frozenset[Arithmetic]
+) -> tuple[list[FloatArray], tuple[str, ...]]:
     """The time of each phase on measured ceilings, and notes. Shape: of the batch. [s]
 
-    There is no time where a ceiling or a link is unknown.
+    There is no time where a ceiling or a link is unknown; ``arithmetic`` is that of the phases.
     """
-    ceilings = case.measured_ceilings(arithmetic_of(phases))
+    ceilings = case.measured_ceilings(arithmetic)
     if ceilings is None:
         return [], ()
     notes = dict.fromkeys(ceilings.notes)
@@ -40,25 +43,25 @@ def attainable_by_phase(case: Case, phases: Sequence[Phase]) -> tuple[list[Float
 
 def _pass_s(case: Case, phase: Phase, ceilings: Ceilings, comm_s: FloatArray) -> FloatArray:
     """Time of one pass through all pipeline ranks. Shape: of the batch. [s]"""
-    times = [
-        ceiling_s(
-            operator_times(item.work, ceilings, routing_exponent=case.routing_exponent),
-            ceilings,
-            launches=item.work.launches,
-        )
-        for item in phase.by_rank
-    ]
-    ranks = sum([item.ranks for item in phase.by_rank])
+    times, ranks = [], 0
+    for item in phase.by_rank:
+        operators = operator_times(item.work, ceilings, routing_exponent=case.deploy.routing_exponent)
+        times.append(ceiling_s(operators, ceilings, launches=item.work.launches))
+        ranks += item.ranks
+    if ranks == 1:
+        return times[0] + comm_s
     device_s = weighted(times, weights_of(times, phase))
-    if ranks == 1 or not phase.flows:
+    if not phase.flows:
         return device_s + comm_s
     # Each rank exchanges messages for its own layers, and waits for its turn while the pipeline fills.
     return (device_s + comm_s / ranks) * filling_factor(phase.turns, ranks)
 
 
-def attainable_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray | None, tuple[str, ...]]:
+def attainable_s(
+    case: Case, phases: Sequence[Phase], arithmetic: frozenset[Arithmetic]
+) -> tuple[FloatArray | None, tuple[str, ...]]:
     """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]"""
-    found, notes = attainable_by_phase(case, phases)
+    found, notes = attainable_by_phase(case, phases, arithmetic)
     return (total(found) if found else None), notes
 
 

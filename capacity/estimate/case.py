@@ -72,11 +72,6 @@ class Case:
         """Ceilings of the bound of a decode step."""
         return self.ceilings(self.arithmetic)[0]
 
-    @property
-    def routing_exponent(self) -> float:
-        """Power of the tokens that count as independent where they choose experts, in attainable times. [1]"""
-        return self.deploy.routing_exponent
-
     def ceilings(self, arithmetic: frozenset[Arithmetic]) -> tuple[Ceilings, Ceilings]:
         """Ceilings of a bound, and those of the datasheet, for some arithmetic."""
         return bound_ceilings(self.hardware, arithmetic), sheet_ceilings(self.hardware, arithmetic)

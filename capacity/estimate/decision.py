@@ -112,5 +112,8 @@ def _phase_time(case: Case, item: PhaseFigures) -> PhaseTime:
 
 def _bound_by(item: PhaseFigures) -> str:
     """The side that binds and its largest operator; empty for several batches at once."""
-    side, (names, code) = bound_side([item]), largest_operator([item])
-    return "" if np.ndim(code) or np.ndim(side) else f"{SIDES[int(side)]}, {names[int(code)]}"
+    side = bound_side([item])
+    if np.ndim(side):
+        return ""
+    names, code = largest_operator([item], side)
+    return "" if np.ndim(code) else f"{SIDES[int(side)]}, {names[int(code)]}"

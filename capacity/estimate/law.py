@@ -18,36 +18,39 @@ from capacity.units import Arithmetic
 
 
 @dataclass(frozen=True, eq=False)
+class RowTimes:
+    """Times of the rows of one block of a work: the whole of each, its memory side and its compute side. [s]"""
+
+    block: WorkBlock
+    pass_s: FloatArray
+    memory_s: FloatArray
+    compute_s: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class OperatorTimes:
-    """Times of one pass of an ordinary engine: for each operator the whole, its memory side and its compute side. [s]
+    """Times of the operators of one pass of an ordinary engine, and their sum, one after another. [s]"""
 
-    Each has a shape that broadcasts to that of the pass.
-    """
-
-    by_operator: dict[str, list[FloatArray]]
-
-    @property
-    def total_s(self) -> FloatArray:
-        """Sum over operators, one after another. [s]"""
-        return np.asarray(sum([whole for whole, _, _ in self.by_operator.values()]))
+    rows: tuple[RowTimes, ...]
+    total_s: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class LeastTimes:
-    """Memory and compute time of the least work of one pass, and of each of its operators. [s]"""
+    """Memory and compute time of the least work of one pass, and the larger of the two. [s]
 
+    ``rows`` hold the shares of the operators, before what a last-level cache keeps is taken away.
+    """
+
+    rows: tuple[RowTimes, ...]
+    idle: tuple[tuple[str, FloatArray], ...]
     memory_s: FloatArray
     compute_s: FloatArray
-    by_operator: dict[str, list[FloatArray]]
-
-    @property
-    def bound_s(self) -> FloatArray:
-        """Time of the whole pass, perfectly overlapped. [s]"""
-        return roofline.bound_s(self.memory_s, self.compute_s)
+    bound_s: FloatArray
 
 
 def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -> OperatorTimes:
-    """Each operator at its own roofline, rows of one name together.
+    """Each operator at its own roofline.
 
     Parameters
     ----------
@@ -58,11 +61,10 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
     routing_exponent : float
         1 where tokens visit experts independently; see `capacity.formulas.experts`. [1]
     """
-    sums: dict[str, list[FloatArray]] = {}
+    rows, total = [], np.asarray(0.0)
     for block in work.blocks:
         moved, peaks = block.bytes_at(routing_exponent), rates_of(block, ceilings)
-        share = _read_shares(block.arithmetic, ceilings, block.flop.ndim)
-        memory, compute = moved / (share * ceilings.bytes_per_s), block.flop / peaks
+        share = _read_shares(block.arithmetic, ceilings, block.flop.ndim) if ceilings.read_share else 1.0
         whole = latency.operator_s(
             moved,
             block.flop,
@@ -71,15 +73,9 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
             memory_efficiency=share,
             flop_efficiency=1.0,
         )
-        _add(sums, block.operators, (whole, memory, compute))
-    return OperatorTimes(sums)
-
-
-def _add(sums: dict[str, list[FloatArray]], names: tuple[str, ...], columns: tuple[FloatArray, ...]) -> None:
-    """Rows of ``columns`` added to the sums of their names."""
-    for row, name in enumerate(names):
-        own = [column[row] for column in columns]
-        sums[name] = [a + b for a, b in zip(sums[name], own, strict=True)] if name in sums else own
+        rows.append(RowTimes(block, whole, moved / (share * ceilings.bytes_per_s), block.flop / peaks))
+        total = total + whole.sum(axis=0)
+    return OperatorTimes(tuple(rows), total)
 
 
 def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
@@ -92,27 +88,32 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
     ceilings : Ceilings
         Rates that no engine exceeds, and the last-level cache.
     """
-    sums: dict[str, list[FloatArray]] = {}
+    rows, moved, surplus = [], np.asarray(0.0), np.asarray(0.0)
+    flop: dict[Arithmetic, FloatArray] = {}
     for block in work.blocks:
-        _add(sums, block.operators, (block.fewest_bytes / ceilings.bytes_per_s, block.flop / rates_of(block, ceilings)))
-    flop, idle = work.flop_by_arithmetic, work.idle_flop_by_arithmetic
-    for operator, name, skipped in work.idle:
-        sums[operator][1] = sums[operator][1] - skipped / ceilings.flop_per_s[name]
-    moved, computed = roofline.least_work(
-        work.moved_bytes,
-        _stacked(flop, like=flop),
-        surplus_expert_bytes=work.surplus_expert_bytes,
+        fewest = block.fewest_bytes
+        rows.append(RowTimes(block, fewest, fewest / ceilings.bytes_per_s, block.flop / rates_of(block, ceilings)))
+        moved = moved + block.moved_bytes.sum(axis=0)
+        if block.routed:
+            surplus = surplus + (block.moved_bytes - fewest).sum(axis=0)
+        for row, item in enumerate(block.arithmetic):
+            flop[item] = flop[item] + block.flop[row] if item in flop else block.flop[row]
+    idle, skipped = [], dict.fromkeys(flop, np.asarray(0.0))
+    for operator, item, count in work.idle:
+        skipped[item] = skipped[item] + count
+        idle.append((operator, count / ceilings.flop_per_s[item]))
+    least_bytes, least_flop = roofline.least_work(
+        moved,
+        np.array(np.broadcast_arrays(*flop.values())),
+        surplus_expert_bytes=surplus,
         cache_bytes=ceilings.cache_bytes,
-        idle_flop=_stacked(idle, like=flop) if idle else 0.0,
+        idle_flop=np.array(np.broadcast_arrays(*skipped.values())) if idle else 0.0,
     )
-    compute_s = sum([computed[row] / ceilings.flop_per_s[name] for row, name in enumerate(flop)])
-    return LeastTimes(moved / ceilings.bytes_per_s, np.asarray(compute_s), sums)
-
-
-def _stacked(table: dict[Arithmetic, FloatArray], *, like: dict[Arithmetic, FloatArray]) -> FloatArray:
-    """The values of a table along a new first axis, in the broadcast shape of another."""
-    shape = np.broadcast_shapes(*[np.shape(value) for value in like.values()])
-    return np.array([np.broadcast_to(value, shape) for value in table.values()])
+    compute_s = np.asarray(0.0)
+    for row, item in enumerate(flop):
+        compute_s = compute_s + least_flop[row] / ceilings.flop_per_s[item]
+    memory_s = least_bytes / ceilings.bytes_per_s
+    return LeastTimes(tuple(rows), tuple(idle), memory_s, compute_s, roofline.bound_s(memory_s, compute_s))
 
 
 def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:
@@ -129,8 +130,6 @@ def _rates(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: i
 @lru_cache(maxsize=1024)
 def _read_shares(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
     """The share of the read rate that each row reaches, shaped to broadcast with the pass. [1]"""
-    if not ceilings.read_share:
-        return np.asarray(1.0)
     shares = np.array([ceilings.read_share.get(item, 1.0) for item in arithmetic])
     return shares.reshape((-1,) + (1,) * (dimensions - 1))
 

@@ -120,14 +120,16 @@ def _check_prompt(case: Case, prompt_tokens: ArrayLike) -> None:
 def _estimate(
     case: Case, quantity: str, phases: tuple[Phase, ...], batch: ArrayLike, context_tokens: ArrayLike
 ) -> Estimate:
-    ceilings = case.ceilings(arithmetic_of(phases))
+    arithmetic = arithmetic_of(phases)
+    ceilings = case.ceilings(arithmetic)
     fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
     remarks, chosen = _usable(case, phases, calibrations_of(case, phases))
     figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, chosen, strict=True)]
     band, beyond = _banded(figures, batch, context_tokens)
-    reachable, notes = attainable_s(case, phases)
+    reachable, notes = attainable_s(case, phases, arithmetic)
     shape = np.broadcast_shapes(np.shape(batch), np.shape(context_tokens))
-    side, (operators, code) = bound_side(figures), largest_operator(figures)
+    side = bound_side(figures)
+    operators, code = largest_operator(figures, side)
     return Estimate(
         quantity=quantity,
         bound=_in_shape(total([item.bound_s for item in figures]), shape),

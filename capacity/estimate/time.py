@@ -6,13 +6,13 @@ sum of its phases. Attainable times are in `capacity.estimate.attainable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from capacity.arrays import FloatArray
+from capacity.arrays import FloatArray, IntArray
 from capacity.demand.phases import Phase
 from capacity.estimate.calibrated import calibration_for
 from capacity.estimate.case import Case
@@ -30,8 +30,9 @@ SIDES = ("memory", "compute")
 class PhaseFigures:
     """One phase on a part: times of all its passes, in the shape of the batch. [s]
 
-    ``least`` and ``operators`` are the times of one pass on each kind of pipeline rank, ``bound_weights`` and
-    ``roofline_weights`` how often each counts. ``value_s`` is None where no calibration covers the phase.
+    ``memory_s`` and ``compute_s`` are how long the least work keeps each side busy. ``least`` and ``operators`` are the
+    times of one pass on each kind of pipeline rank, ``bound_weights`` and ``roofline_weights`` how often each counts.
+    ``value_s`` is None where no calibration covers the phase.
     """
 
     phase: Phase
@@ -41,33 +42,19 @@ class PhaseFigures:
     roofline_weights: list[FloatArray]
     bound_s: FloatArray
     roofline_s: FloatArray
+    memory_s: FloatArray
+    compute_s: FloatArray
     value_s: FloatArray | None
     calibration: Calibration | None
-
-    @property
-    def memory_s(self) -> FloatArray:
-        """Memory time of the least work of all passes. [s]"""
-        return self.phase.passes * weighted([item.memory_s for item in self.least], self.bound_weights)
-
-    @property
-    def compute_s(self) -> FloatArray:
-        """Compute time of the least work of all passes. [s]"""
-        return self.phase.passes * weighted([item.compute_s for item in self.least], self.bound_weights)
-
-    @property
-    def least_by_operator(self) -> dict[str, list[FloatArray]]:
-        """Memory and compute time of each operator in the least work of all passes. [s]"""
-        return _by_operator([item.by_operator for item in self.least], self.bound_weights, self.phase.passes)
-
-    @property
-    def by_operator(self) -> dict[str, list[FloatArray]]:
-        """Time of each operator of all passes, its memory side and its compute side, which sum to the roofline. [s]"""
-        return _by_operator([item.by_operator for item in self.operators], self.roofline_weights, self.phase.passes)
 
 
 def arithmetic_of(phases: Sequence[Phase]) -> frozenset[Arithmetic]:
     """How the operators of some phases are stored and computed."""
-    return frozenset().union(*[item.work.arithmetic for phase in phases for item in phase.by_rank])
+    found: set[Arithmetic] = set()
+    for phase in phases:
+        for item in phase.by_rank:
+            found |= item.work.arithmetic
+    return frozenset(found)
 
 
 def phase_figures(
@@ -87,24 +74,29 @@ def phase_figures(
         Constants of the law.
     """
     highest, sheet = ceilings
-    least = [least_times(item.least, highest) for item in phase.by_rank]
-    operators = [operator_times(item.work, sheet, routing_exponent=1.0) for item in phase.by_rank]
-    bounds, rooflines = [item.bound_s for item in least], [item.total_s for item in operators]
-    bound_weights, roofline_weights = weights_of(bounds, phase), weights_of(rooflines, phase)
-    bound, value = phase.passes * weighted(bounds, bound_weights), None
+    least, operators = [], []
+    for item in phase.by_rank:
+        least.append(least_times(item.least, highest))
+        operators.append(operator_times(item.work, sheet, routing_exponent=1.0))
+    if len(least) == 1 and phase.by_rank[0].ranks == 1:
+        of_bound, of_roofline = [np.asarray(1.0)], [np.asarray(1.0)]
+        times = least[0].bound_s, operators[0].total_s, least[0].memory_s, least[0].compute_s
+    else:
+        of_bound = weights_of([item.bound_s for item in least], phase)
+        of_roofline = weights_of([item.total_s for item in operators], phase)
+        times = (
+            weighted([item.bound_s for item in least], of_bound),
+            weighted([item.total_s for item in operators], of_roofline),
+            weighted([item.memory_s for item in least], of_bound),
+            weighted([item.compute_s for item in least], of_bound),
+        )
+    bound, roofline, memory, compute = [np.asarray(phase.passes * time) for time in times]
+    value = None
     if calibration is not None:
         rates = efficiency_ceilings(case, frozenset(sheet.flop_per_s), calibration)
         value = np.maximum(bound, phase.passes * calibrated_s(phase, rates, calibration))
     return PhaseFigures(
-        phase,
-        least,
-        operators,
-        bound_weights,
-        roofline_weights,
-        bound,
-        phase.passes * weighted(rooflines, roofline_weights),
-        value,
-        calibration,
+        phase, least, operators, of_bound, of_roofline, bound, roofline, memory, compute, value, calibration
     )
 
 
@@ -176,47 +168,62 @@ def total(parts: Sequence[FloatArray]) -> FloatArray:
     return np.asarray(result)
 
 
-def bound_side(figures: Sequence[PhaseFigures]) -> FloatArray:
+def bound_side(figures: Sequence[PhaseFigures]) -> IntArray:
     """Which side takes most of a bound: 0 where phases bound by memory do, 1 for compute. Shape: of the bound. [1]"""
-    by_side = [np.where(item.compute_s > item.memory_s, item.bound_s, -item.bound_s) for item in figures]
-    return np.asarray(total(by_side) > 0, dtype=np.int64)
+    lead: FloatArray = np.asarray(0.0)
+    for item in figures:
+        lead = lead + np.where(item.compute_s > item.memory_s, item.bound_s, -item.bound_s)
+    return np.asarray(lead > 0, dtype=np.int64)
 
 
-def largest_operator(figures: Sequence[PhaseFigures]) -> tuple[tuple[str, ...], FloatArray]:
-    """Names of the operators of all phases, and the index of the one that takes longest on the side that binds. [1]"""
-    side = bound_side(figures)
-    names: list[str] = []
-    best: FloatArray = np.asarray(-1.0)
-    code: FloatArray = np.asarray(0)
+def largest_operator(figures: Sequence[PhaseFigures], side: IntArray) -> tuple[tuple[str, ...], IntArray]:
+    """Names of the operators of all phases, and the index of the one that takes longest on a side. [1]
+
+    Parameters
+    ----------
+    figures : sequence of PhaseFigures
+        The phases of a request or decision.
+    side : ndarray
+        0 for memory, 1 for compute. [1]
+    """
+    sums: dict[str, FloatArray] = {}
     for item in figures:
         lead = f"{item.phase.name} " if len(figures) > 1 else ""
-        for name, (memory_s, compute_s) in item.least_by_operator.items():
-            own = np.where(side == 0, memory_s, compute_s)
-            code, best = np.where(own > best, len(names), code), np.maximum(best, own)
-            names.append(lead + name)
-    return tuple(names), code
+        for least, weight in zip(item.least, item.bound_weights, strict=True):
+            often = item.phase.passes * weight
+            for rows in least.rows:
+                own = often * np.where(side, rows.compute_s, rows.memory_s)
+                for row, name in enumerate(rows.block.operators):
+                    sums[lead + name] = sums.get(lead + name, 0.0) + own[row]
+            for name, idle_s in least.idle:
+                sums[lead + name] = sums[lead + name] - np.where(side, often * idle_s, 0.0)
+    best, code = np.asarray(-1.0), np.asarray(0)
+    for index, own in enumerate(sums.values()):
+        code, best = np.where(own > best, index, code), np.maximum(best, own)
+    return tuple(sums), code
 
 
-def operator_rows(figures: Sequence[PhaseFigures]) -> Iterator[OperatorRow]:
+def operator_rows(figures: Sequence[PhaseFigures]) -> list[OperatorRow]:
     """Operators of scalar figures, which sum to the roofline: bytes, FLOP, time, and which of the two takes longer."""
+    sums: dict[str, list[float]] = {}
     for item in figures:
         lead = f"{item.phase.name} " if len(figures) > 1 else ""
-        counts = [{name: list(rank.work.of_operator(name)) for name in times.by_operator}
-                  for rank, times in zip(item.phase.by_rank, item.operators, strict=True)]  # fmt: skip
-        amounts = _by_operator(counts, item.roofline_weights, item.phase.passes)
-        for name, (whole_s, memory_s, compute_s) in item.by_operator.items():
-            moved, flop = amounts[name]
-            side = SIDES[int(compute_s > memory_s)]
-            yield OperatorRow(lead + name, float(moved), float(flop), float(whole_s), side)
+        for times, weight in zip(item.operators, item.roofline_weights, strict=True):
+            often = float(item.phase.passes * weight)
+            for rows in times.rows:
+                columns = (rows.block.moved_bytes, rows.block.flop, rows.pass_s, rows.memory_s, rows.compute_s)
+                _add_rows(sums, lead, rows.block.operators, columns, often)
+    found = []
+    for name, (moved, flop, whole_s, memory_s, compute_s) in sums.items():
+        found.append(OperatorRow(name, moved, flop, whole_s, SIDES[int(compute_s > memory_s)]))
+    return found
 
 
-def _by_operator(
-    ranks: Sequence[dict[str, list[FloatArray]]], weights: Sequence[FloatArray], passes: int
-) -> dict[str, list[FloatArray]]:
-    """Columns of each operator over the pipeline ranks that have it, weighted and for all passes."""
-    sums: dict[str, list[FloatArray]] = {}
-    for table, weight in zip(ranks, weights, strict=True):
-        for name, columns in table.items():
-            own = [passes * weight * column for column in columns]
-            sums[name] = [a + b for a, b in zip(sums[name], own, strict=True)] if name in sums else own
-    return sums
+def _add_rows(
+    sums: dict[str, list[float]], lead: str, names: Sequence[str], columns: Sequence[FloatArray], often: float
+) -> None:
+    """Columns of scalar rows, added to those of their names."""
+    for name, values in zip(names, np.array(columns).T.tolist(), strict=True):
+        held = sums.setdefault(lead + name, [0.0] * len(values))
+        for place, value in enumerate(values):
+            held[place] += often * value

@@ -19,6 +19,7 @@ from capacity.estimate.attainable import attainable_by_phase
 from capacity.estimate.calibrated import uncovered
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.decision import decide, decision_s
+from capacity.estimate.time import arithmetic_of
 from capacity.inputs import shown
 from capacity.results import Decision
 from capacity.specs.deployment import Deployment, LaunchMode
@@ -119,7 +120,7 @@ def _graphed(deploy: Deployment) -> Deployment:
 
 def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:
     """The decision with its time on measured ceilings, and what to know of those."""
-    found, notes = attainable_by_phase(case, phases)
+    found, notes = attainable_by_phase(case, phases, arithmetic_of(phases))
     remarks = tuple(dict.fromkeys((*decision.notes, *notes)))
     if not found:
         return replace(decision, notes=remarks)

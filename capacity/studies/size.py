@@ -96,7 +96,6 @@ def size_at(
     ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens)
     fits = ledger[0].margin_bytes >= 0 and at.batch <= max_batch
     weight_bytes = sum([line.held_bytes for line in ledger[0].lines if line.name.startswith("weights")])
-    intensity = request.intensity(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
     count = parameter_count(case.model)
     return Sizing(
         model=model.name,
@@ -121,7 +120,7 @@ def size_at(
         max_context_bound_by=_context_bound(case, at, int(in_memory)),
         ridge_format=case.compute_format,
         ridge_flop_per_byte=ridge_point(hardware, case.compute_format),
-        intensity_flop_per_byte=float(intensity),
+        intensity_flop_per_byte=sum([row.flop for row in tpot.rows]) / sum([row.moved_bytes for row in tpot.rows]),
         tpot=tpot,
         ttft=ttft,
         request_bound_s=float(serving.request_latency_s(ttft.bound, tpot.bound, workload.output_tokens)),
