@@ -10,15 +10,17 @@ from capacity.specs.model import ModelSpec
 from capacity.units import NumberFormat, number_format
 
 QUANTISED_PARTS = ("attention", "mlp", "experts")
+TABLES = ("embedding", "lm_head")  # which the formats of GGUF files quantise as well
 
 
 def stored_format(module: Module, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
-    """The number format in which a module is held; the last matching override wins."""
+    """The number format in which a module is held; the last matching override wins. A tied head is its table."""
     if module.vector or module.part == "norm":
         return _vector_format(model, deploy)
-    chosen = _base_format(module.part, layer, model, deploy)
+    part = "embedding" if module.part == "lm_head" and not module.stored else module.part
+    chosen = _base_format(part, layer, model, deploy)
     for override in deploy.overrides:
-        if override.part == module.part and (layer is None or override.covers(layer)):
+        if override.part == part and (layer is None or override.covers(layer)):
             chosen = override.format
     return chosen
 
@@ -26,9 +28,9 @@ def stored_format(module: Module, layer: int | None, model: ModelSpec, deploy: D
 def _base_format(part: str, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
     if deploy.weights == AS_STORED:
         return _checkpoint_format(part, layer, model)
-    if part in QUANTISED_PARTS or number_format(deploy.weights).element_bits >= 16:
-        return deploy.weights
-    return SIXTEEN_BIT
+    weights = number_format(deploy.weights)
+    quantised = (*QUANTISED_PARTS, *TABLES) if weights.gguf_only else QUANTISED_PARTS
+    return deploy.weights if part in quantised or weights.element_bits >= 16 else SIXTEEN_BIT
 
 
 def _checkpoint_format(part: str, layer: int | None, model: ModelSpec) -> str:

@@ -50,7 +50,16 @@ def check_overrides(model: ModelSpec, deploy: Deployment) -> None:
     for override in deploy.overrides:
         where = f" in layers {override.layers}" if override.layers else ""
         if not any(override.covers(layer) for layer in _layers_with(override.part, model)):
+            if override.part == "lm_head" and _has_tied_head(model):
+                raise CapacityError(
+                    f"override lm_head = {override.format}: the head of {model.name} is tied, it is read as its table "
+                    "is stored; override embedding"
+                )
             raise CapacityError(f"override {override.part} = {override.format}{where} matches nothing in {model.name}")
+
+
+def _has_tied_head(model: ModelSpec) -> bool:
+    return any(module.part == "lm_head" and not module.stored for module in modules(model))
 
 
 def _layers_with(part: str, model: ModelSpec) -> set[int]:

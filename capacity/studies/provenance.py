@@ -112,7 +112,7 @@ def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
     left: dict[str, list[str]] = {}
     for shard in weight_shards(model, deploy):
         module = shard.module
-        if module.stored and not module.vector and module.part not in chosen:
+        if module.stored and not module.vector and module.part not in chosen and shard.format != deploy.weights:
             left.setdefault(shard.format, []).append(module.part)
     kept = f", which weights = {deploy.weights} leaves alone"
     return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())

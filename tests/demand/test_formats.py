@@ -45,3 +45,33 @@ def test_the_last_override_of_a_layer_wins():
     deploy = cap.Deployment(weights="bf16", overrides=[first, second])
 
     assert [cache_format(layer, deploy).name for layer in (0, 3, 4, 7, 8)] == ["int8", "int8", "q4_0", "q4_0", "q4_0"]
+
+
+# Qwen3-14B: table and head of 151,936 x 5,120; ggml's q4_K holds 256 values in 144 bytes.
+def test_a_format_of_gguf_files_quantises_table_and_head():
+    model = cap.load_model("qwen3-14b")
+    tables = 2 * 151_936 * 5_120
+    saved = cap.weight_bytes(model, cap.Deployment(weights="int4_g32_symmetric")) - cap.weight_bytes(
+        model, cap.Deployment(weights="q4_k")
+    )
+
+    assert saved == tables * 2 - tables * 144 // 256  # both have 4.5 bits per element elsewhere
+
+
+# Qwen3-0.6B is tied: its table of 151,936 x 1,024 is read again as the head, in the format in which it is stored.
+def test_a_tied_head_is_read_as_its_table_is_stored():
+    model, part = cap.load_model("qwen3-0.6b"), cap.load_hardware("apple-m4-max-128gb")
+    wide, narrow = (
+        cap.tpot(model, part, cap.Deployment(weights="bf16", overrides=overrides), batch=1, context_tokens=64)
+        for overrides in ((), [{"part": "embedding", "format": "int8"}])
+    )
+
+    head = 151_936 * 1_024
+    moved = [sum(row.moved_bytes for row in found.rows if row.operator == "head") for found in (wide, narrow)]
+    assert moved[0] - moved[1] == 2 * head - (head + 4 * 151_936)
+
+
+def test_an_override_of_a_tied_head_says_that_it_is_tied():
+    deploy = cap.Deployment(weights="bf16", overrides=[{"part": "lm_head", "format": "int8"}])
+    with pytest.raises(cap.CapacityError, match="is tied, it is read as its table is stored; override embedding"):
+        cap.weight_bytes(cap.load_model("qwen3-0.6b"), deploy)
