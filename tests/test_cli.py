@@ -14,6 +14,7 @@ import pytest
 import capacity as cap
 from capacity.cli import COMMANDS, run
 from capacity.specs.deployment import LAUNCH_MODES
+from capacity.validation.speed_rows import COLUMNS
 
 MODEL, PART = "llama-3.1-8b", "nvidia-h100-sxm5-80gb"
 ANSI = re.compile("\x1b\\[")
@@ -221,10 +222,10 @@ def test_validate_judges_bounds_against_published_rates(capsys):
 def test_validate_finds_a_measurement_below_the_bound(capsys, tmp_path):
     """Llama-2-7B reads 13.2 GB a token: an A100 with 2.039 TB/s cannot make 300 tokens a second at batch 1."""
     file = tmp_path / "wrong.csv"
-    file.write_text(
-        "id,model,part,weights,tensor_parallel,batch,prompt_tokens,output_tokens,tokens_per_s\n"
-        "X1,llama-2-7b,nvidia-a100-sxm4-80gb,bf16,1,1,5,200,300\n"
-    )
+    row = {"id": "X1", "kind": "decode_tps_per_seq", "model": "meta-llama/Llama-2-7b-hf", "gpu": "A100 SXM 80GB"}
+    row |= {"weights_dtype_quant": "bf16", "kv_dtype": "bf16", "n_gpus": "1", "tp": "1", "batch_or_concurrency": "1"}
+    row |= {"context_len": "105", "observed_value": "300", "observed_unit": "tok/s"}
+    file.write_text(",".join(COLUMNS) + "\n" + ",".join(row.get(name, "") for name in COLUMNS) + "\n")
 
     assert run(["validate", "--published", "speed", "--file", str(file)]) == 1
 
@@ -465,7 +466,7 @@ CONTROL = ["control", "openvla-7b", "nvidia-jetson-agx-orin-64gb", *CYCLE]
         (["size", MODEL, PART, "--context", ""], "--context must be a number"),
         (["size", MODEL, PART, "--batch", ""], "--batch must be a number"),
         (["validate", "--runs", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["validate", "--published", "speed", "--rows"], "--rows goes with measured runs"),
+        (["validate", "--published", "world", "--rows"], "--rows goes with measured runs"),
         (["validate", "--published", "speed", "--plot", ""], "--plot goes with measured runs"),
         (["validate", "--file", "rows.csv"], "--published speed or --published world"),
     ],

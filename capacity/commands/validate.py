@@ -37,7 +37,7 @@ def validate(
         typer.Option("--plot", metavar="PNG", help="Draw predicted against measured.", show_default=False),
     ] = None,
     rows: Annotated[
-        bool, typer.Option("--rows", metavar="", help="Print every run: predicted, measured, ratio, in band.")
+        bool, typer.Option("--rows", metavar="", help="Print every run or row, not the summary alone.")
     ] = False,
     file: Annotated[
         str | None,
@@ -47,7 +47,7 @@ def validate(
     out: Out = None,
 ) -> None:
     """Compare estimates with measurements; exit 1 when a bound fails or a target is missed."""
-    _check_options(published, file, {"--runs": runs, "--rows": rows, "--plot": plot})
+    _check_options(published, file, {"--runs": runs, "--plot": plot, "--rows": rows and published is Published.world})
     answer: Result
     if published is None:
         from capacity.validation import reference
@@ -80,13 +80,16 @@ def validate(
 
 def _show(answer: Result, *, every_run: bool) -> None:
     from capacity.presentation import terminal
+    from capacity.presentation.sheets.published_speed import speed_sheet
+    from capacity.presentation.sheets.reference import reference_sheet
+    from capacity.validation.published_speed import PublishedSpeed
 
-    if every_run:
-        from capacity.presentation.sheets.reference import reference_sheet
-
-        terminal.show(reference_sheet(answer, every_run=True))  # type: ignore[arg-type]  # of measured runs alone
-        return
-    terminal.show(answer)
+    if not every_run:
+        terminal.show(answer)
+    elif isinstance(answer, PublishedSpeed):
+        terminal.show(speed_sheet(answer, every_row=True))
+    else:
+        terminal.show(reference_sheet(answer, every_run=True))  # type: ignore[arg-type]  # of measured runs
 
 
 def _check_options(published: Published | None, file: str | None, of_runs: Mapping[str, object]) -> None:

@@ -1,117 +1,207 @@
-"""Published decode rates under tensor parallelism, compared with the bound and the attainable time."""
+"""Published speeds compared with bounds and attainable times: every row that the rules of `speed_rows` map."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
+
+from capacity.arrays import FloatArray
 from capacity.catalog.models import load_model
 from capacity.catalog.parts import load_hardware
 from capacity.errors import CapacityError
-from capacity.estimate import request
-from capacity.estimate.case import prepare
-from capacity.results import OUTSIDE_TIME, Result
+from capacity.estimate import memory, request
+from capacity.estimate.case import Case, prepare
+from capacity.results import OUTSIDE_TIME, Estimate, Result
 from capacity.specs.deployment import Deployment
-from capacity.validation.compare import Errors, Pair, summarise
-from capacity.validation.published_table import count, positive, read_table
+from capacity.validation.compare import Pair, by_group
+from capacity.validation.published_table import read_table
+from capacity.validation.speed_rows import COLUMNS, SpeedCase, names, read_cases
 
-COLUMNS = (
-    "id",
-    "model",
-    "part",
-    "weights",
-    "tensor_parallel",
-    "batch",
-    "prompt_tokens",
-    "output_tokens",
-    "tokens_per_s",
-)
-
-
+TABLES = ("speed.csv", "speed_2.csv")
 ASSUMED = (
-    "fields of the deployment that a row does not state have their defaults",
-    "context of a decode step = prompt + output / 2",
+    "where a source leaves a format, a variant of a part or a way of sharing open, the bound takes the fastest",
+    "context of a decode step = prompt + output / 2 where a row states none",
+    "a first token at a concurrency above 1 is judged with the bound of one prompt",
 )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Ratios to what was measured, of the rows of one kind. [1]"""
+
+    group: str
+    rows: int
+    above: int
+    bound_median: float
+    bound_p10: float
+    bound_max: float
+    attainable_rows: int
+    attainable_median: float | None
+    attainable_above: int
 
 
 @dataclass(frozen=True, repr=False)
 class PublishedSpeed(Result):
-    """Attainable times compared with published ones, with bounds; ``left_out`` are rows of unknown models or parts.
+    """Bounds compared with published speeds: every row by itself, by kind, and those that cannot be compared.
 
-    ``attainable`` summarises the error of attainable times; it is no promise, and may lie above what was measured.
+    ``apart`` and ``left_out`` are ids of rows by reason: the former measure something else, the latter are not read.
     """
 
+    DERIVED: ClassVar = ("bounds_hold",)
+
     pairs: tuple[Pair, ...]
-    left_out: tuple[str, ...]
-    attainable: Errors
-    bounds_hold: bool
+    agreements: tuple[Agreement, ...]
+    apart: dict[str, tuple[str, ...]]
+    left_out: dict[str, tuple[str, ...]]
+    single_stream_median: float | None
     assumed: tuple[str, ...] = ASSUMED
     notes: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_TIME
 
+    @property
+    def above(self) -> tuple[Pair, ...]:
+        """Rows whose bound lies above what was measured."""
+        return tuple(pair for pair in self.pairs if pair.bound_holds is False)
+
+    @property
+    def bounds_hold(self) -> bool:
+        """Whether no bound lies above a measurement."""
+        return not self.above
+
 
 def validate(file: str | Path | None = None) -> PublishedSpeed:
-    """Compare the shipped table, or another with the same columns.
+    """Compare the shipped tables, or another with the same columns.
 
     Raises
     ------
     CapacityError
         If the file cannot be read, lacks a column, or no row can be compared.
     """
-    pairs, left_out = [], []
-    for row in _rows(file):
-        try:
-            pairs.append(_pair(row))
-        except CapacityError as error:
-            left_out.append(f"{row['id']}: {error}")
-    if not pairs:
-        raise CapacityError(f"{file or 'the shipped table'}: no row can be compared ({'; '.join(left_out[:3])})")
+    tables = [read_table(file, shipped=name, columns=COLUMNS) for name in (TABLES if file is None else TABLES[:1])]
+    cases, apart, left_out = read_cases([row for table in tables for row in table])
+    if not cases:
+        reasons = "; ".join(list({**apart, **left_out})[:3])
+        raise CapacityError(f"{file or 'the shipped tables'}: no row can be compared ({reasons})")
+    pairs = compared(cases)
+    eager = set(names()["eager"]["frameworks"])
+    single = [
+        pair.bound / pair.measured
+        for case, pair in zip(cases, pairs, strict=True)
+        if case.group.startswith("decode, one device, batch 1") and case.engine.lower() not in eager and pair.bound
+    ]
     return PublishedSpeed(
         pairs=tuple(pairs),
-        left_out=tuple(left_out),
-        attainable=summarise(pairs),
-        bounds_hold=all(pair.bound_holds for pair in pairs),
+        agreements=tuple(_agreement(name, found) for name, found in by_group(pairs, lambda pair: pair.group).items()),
+        apart={reason: tuple(ids) for reason, ids in apart.items()},
+        left_out={reason: tuple(ids) for reason, ids in left_out.items()},
+        single_stream_median=float(np.median(single)) if single else None,
     )
 
 
 def published_rows() -> int:
-    """How many rows the shipped table has."""
-    return len(_rows(None))
+    """How many rows of the shipped tables are decode steps that the rules map."""
+    rows = [row for name in TABLES for row in read_table(None, shipped=name, columns=COLUMNS)]
+    return sum(case.timed == "decode" for case in read_cases(rows)[0])
 
 
-def _pair(row: dict[str, str]) -> Pair:
-    deploy = Deployment.parse(
-        {"weights": row["weights"], "tensor_parallel": _count(row, "tensor_parallel")}, where=row["id"]
+def _agreement(name: str, pairs: Sequence[Pair]) -> Agreement:
+    ratios = np.array([(pair.bound or 0.0) / pair.measured for pair in pairs])
+    reached = np.array([pair.ratio for pair in pairs if np.isfinite(pair.predicted)])
+    return Agreement(
+        group=name,
+        rows=len(pairs),
+        above=sum(pair.bound_holds is False for pair in pairs),
+        bound_median=float(np.median(ratios)),
+        bound_p10=float(np.percentile(ratios, 10)),
+        bound_max=float(ratios.max()),
+        attainable_rows=len(reached),
+        attainable_median=float(np.median(reached)) if len(reached) else None,
+        attainable_above=int(np.sum(reached > 1)),
     )
-    prompt, output, batch = (_count(row, name) for name in ("prompt_tokens", "output_tokens", "batch"))
-    model, part = load_model(row["model"]), load_hardware(row["part"])
-    estimate = request.tpot(prepare(model, part, deploy), batch=batch, context_tokens=prompt + output // 2)
-    if estimate.attainable is None:
-        raise CapacityError(f"no attainable time on {part.name}")
+
+
+def compared(cases: Sequence[SpeedCase]) -> list[Pair]:
+    """The pair of each case: its bound, and its attainable time where there is one (else not a number)."""
+    bounds, attainables = np.full(len(cases), np.inf), np.full(len(cases), np.inf)
+    places: dict[tuple[str, str, str, Deployment], list[int]] = {}
+    for place, case in enumerate(cases):
+        for part in case.parts:
+            for deploy in case.deployments:
+                places.setdefault((case.timed, case.model, part, deploy), []).append(place)
+    for (timed, model, part, deploy), members in places.items():
+        prepared = prepare(load_model(model), load_hardware(part), deploy)
+        bound, attainable = TIMES[timed](prepared, [cases[place] for place in members])
+        np.minimum.at(bounds, members, bound)
+        if attainable is not None:
+            np.minimum.at(attainables, members, attainable)
+    attainables[np.isinf(attainables)] = np.nan
+    return [_pair(*item) for item in zip(cases, bounds.tolist(), attainables.tolist(), strict=True)]
+
+
+def _pair(case: SpeedCase, bound_s: float, attainable_s: float) -> Pair:
+    devices = case.deployments[0].devices
+    what = {"decode": f"context {case.context_tokens:,}"}.get(case.timed, f"prompt {case.prompt_tokens:,}")
+    where = f"{case.model} {case.deployments[0].weights} on {devices} x {case.parts[0]}"
     return Pair(
-        name=f"{row['model']} {row['weights']} on {row['tensor_parallel']} x {part.name}",
+        name=f"{case.row_id}: {where}, batch {case.batch}, {what}, {case.engine}",
         unit="s",
-        predicted=float(estimate.attainable),
-        measured=batch / _rate(row),
-        bound=float(estimate.bound),
-        group=row["weights"],
-        note=row.get("source", ""),
+        predicted=attainable_s,
+        measured=case.measured_s,
+        bound=bound_s,
+        group=case.group,
+        note=case.source,
     )
 
 
-def _count(row: dict[str, str], name: str) -> int:
-    found = count(row[name])
-    if not found:
-        raise CapacityError(f"{name} must be a whole number from 1, got {row[name][:40]!r}")
-    return found
+Times = tuple[FloatArray, FloatArray | None]
 
 
-def _rate(row: dict[str, str]) -> float:
-    rate = positive(row["tokens_per_s"])
-    if rate is None or rate > 1e9:
-        raise CapacityError(f"tokens_per_s must be a positive number, got {row['tokens_per_s'][:40]!r}")
-    return rate
+def _column(cases: Iterable[SpeedCase], name: str) -> np.ndarray:
+    return np.array([getattr(case, name) for case in cases])
 
 
-def _rows(file: str | Path | None) -> list[dict[str, str]]:
-    return read_table(file, shipped="tensor_parallel.csv", columns=COLUMNS)
+def _decode(case: Case, cases: Sequence[SpeedCase]) -> Times:
+    found = request.tpot(case, batch=_column(cases, "batch"), context_tokens=_column(cases, "context_tokens"))
+    return found.bound, found.attainable
+
+
+def _prefill(case: Case, cases: Sequence[SpeedCase]) -> Times:
+    found = request.ttft(case, batch=_column(cases, "batch"), prompt_tokens=_column(cases, "prompt_tokens"))
+    return found.bound, found.attainable
+
+
+def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
+    """Prefill and decode one after the other for one request; of several, those of one may run beside another's."""
+    first, step, steps = _both(case, _column(cases, "batch"), cases)
+    alone = _column(cases, "batch") == 1
+    bound = np.where(alone, first.bound + steps * step.bound, np.maximum(first.bound, steps * step.bound))
+    if first.attainable is None or step.attainable is None:
+        return bound, None
+    return bound, first.attainable + steps * step.attainable
+
+
+def _sustained(case: Case, cases: Sequence[SpeedCase]) -> Times:
+    """Per token at the batch of highest rate that memory holds, prefill beside decode. [s]"""
+    least = min(item.prompt_tokens + item.output_tokens for item in cases)
+    most = int(memory.max_batch(case.memory, case.hardware.usable_bytes, case.deploy, context_tokens=least))
+    batches = np.unique(np.geomspace(1, max(1, most), 64).astype(np.int64))[:, None]
+    first, step, steps = _both(case, batches, cases)
+    tokens = batches * _column(cases, "output_tokens")
+    bound = (np.maximum(first.bound, steps * step.bound) / tokens).min(axis=0)
+    if first.attainable is None or step.attainable is None:
+        return bound, None
+    return bound, ((first.attainable + steps * step.attainable) / tokens).min(axis=0)
+
+
+def _both(case: Case, batch: np.ndarray, cases: Sequence[SpeedCase]) -> tuple[Estimate, Estimate, np.ndarray]:
+    """Prefill of a batch of prompts, a decode step at the mean context, and the number of steps."""
+    prompt, output = _column(cases, "prompt_tokens"), _column(cases, "output_tokens")
+    first = request.ttft(case, batch=batch, prompt_tokens=prompt)
+    return first, request.tpot(case, batch=batch, context_tokens=prompt + output // 2), output - 1
+
+
+TIMES = {"decode": _decode, "prefill": _prefill, "requests": _requests, "sustained": _sustained}

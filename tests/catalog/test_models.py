@@ -22,6 +22,9 @@ PUBLISHED_PARAMETERS = {
     "devstral-small-2507": 23_572_403_200,
     "granite-3b-code": 3_482_503_680,
     "mixtral-8x22b": 140_620_634_112,
+    "gpt-j-6b": 6_050_882_784,  # counted by transformers 5.24.0 on the meta device
+    "qwen3-4b": 4_022_468_096,
+    "tinyllama-1.1b": 1_100_048_384,
 }
 # Rounded as their makers print them.
 PUBLISHED_BILLIONS = {"deepseek-v3": 671, "gpt-oss-120b": 117, "gpt-oss-20b": 21, "dbrx": 132, "deepseek-v2": 236}

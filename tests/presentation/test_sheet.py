@@ -18,7 +18,7 @@ from capacity.studies.parts import size_on_all_parts
 from capacity.studies.size import OperatingPoint
 from capacity.validation.compare import Errors, Pair
 from capacity.validation.observation import Observation
-from capacity.validation.published_speed import PublishedSpeed
+from capacity.validation.published_speed import Agreement, PublishedSpeed
 from capacity.validation.published_world import WorldValidation
 from capacity.validation.reference import ReferenceCheck
 from capacity.validation.targets import Figure, RunPair, Target
@@ -88,7 +88,13 @@ def results():
         size_on_all_parts(model, [part, orin], cap.Deployment(), OperatingPoint.of(workload), workload=workload),
         reference_check(run_pair("TPOT bound", 0.8, 1.0, bound=0.8), run_pair("weights", 7, 7, unit="B")),
         world_validation(),
-        PublishedSpeed((Pair("a", "s", 1.0, 2.0, bound=0.5),), ("x: unknown",), ERRORS, True),
+        PublishedSpeed(
+            pairs=(Pair("a", "s", 1.0, 2.0, bound=0.5),),
+            agreements=(Agreement("decode", 1, 0, 0.25, 0.25, 0.25, 1, 0.5, 0),),
+            apart={"a cache hit": ("y",)},
+            left_out={"no batch": ("x",)},
+            single_stream_median=0.25,
+        ),
         Observation(10, 40, 0, 8, 64, None, ()),
     ]
     return {f"{type(result).__name__} {number}": result for number, result in enumerate(made)}

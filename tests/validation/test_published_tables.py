@@ -12,7 +12,11 @@ from capacity.validation import published_speed, published_world
 from capacity.validation.published_speed import COLUMNS
 from capacity.validation.published_table import count, positive, read_table
 
-ROW = "S1,llama-2-7b,nvidia-a100-sxm4-80gb,bf16,1,1,5,200,104.9"
+# id, kind, model, weights, cache, part, devices, tensor parallel, batch, prompt, output, context, engine, value, unit,
+# split by layers, flag, source, note
+ROW = (
+    "S1,decode_tps_per_seq,meta-llama/Llama-2-7b-hf,bf16,bf16,A100 SXM 80GB,1,1,1,5,200,~100,an engine,104.9,tok/s,,,,"
+)
 
 
 def table(tmp_path, *rows, columns=",".join(COLUMNS)):
@@ -26,28 +30,26 @@ def test_a_good_row_of_a_user_is_compared(tmp_path):
     assert pair.measured == pytest.approx(1 / 104.9)
 
 
-# Rates of gpt-fast's README, which launches a compiled graph and reached the measured ceilings, links included, within
-# half; its rate on dequantised weights is a median of the same rows, which larger models exceed.
-def test_an_attainable_time_lies_between_the_bound_and_what_was_published():
-    found = published_speed.validate()
-
-    assert found.left_out == ()
-    assert len(found.pairs) == published_speed.published_rows() >= 13
-    for pair in found.pairs:
-        assert pair.bound < pair.predicted < 1.05 * pair.measured, pair.name
-        assert pair.predicted > 0.6 * pair.measured, pair.name
-
-
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(4, "1.5"), (4, "9" * 5000), (5, "0"), (6, "-1"), (7, "x"), (8, "nan"), (8, "1e999"), (8, "1e-320"), (1, "gpt-9")],
+    [
+        (7, "1.5"),
+        (7, "9" * 5000),
+        (8, "0.5"),
+        (6, "-1"),
+        (6, "x"),
+        (13, "nan"),
+        (13, "1e999"),
+        (13, "1e-320"),
+        (2, "gpt-9"),
+    ],
 )
 def test_a_row_with_a_bad_number_is_left_out_with_its_reason(tmp_path, place, value):
     cells = ROW.replace("S1", "S2").split(",")
     cells[place] = value
     found = published_speed.validate(table(tmp_path, ROW, ",".join(cells)))
     assert len(found.pairs) == 1
-    assert found.left_out[0].startswith("S2: ")
+    assert list(found.left_out.values()) == [("S2",)]
 
 
 @pytest.mark.parametrize("validate", [published_speed.validate, published_world.validate])
@@ -60,7 +62,7 @@ def test_a_file_that_is_no_such_table_is_refused(tmp_path, validate, text):
 
 
 def test_a_field_of_any_length_is_one_sentence(tmp_path, capsys):
-    path = table(tmp_path, ROW + ',"' + "x" * 200_000 + '"', columns=",".join([*COLUMNS, "note"]))
+    path = table(tmp_path, ROW + ',"' + "x" * 200_000 + '"', columns=",".join([*COLUMNS, "more"]))
     assert run(["validate", "--published", "speed", "--file", str(path)]) == 2
     assert "not a table" in capsys.readouterr().err
 
@@ -70,9 +72,9 @@ def test_a_field_of_any_length_is_one_sentence(tmp_path, capsys):
     [
         (COLUMNS, [ROW, ROW.replace("104.9", "50")], "line 3: id 'S1' is that of line 2 too"),
         (COLUMNS, [ROW, "", ROW.replace("S1", " S1 ")], "line 4: id 'S1' is that of line 2 too"),
-        ((*COLUMNS, "tokens_per_s"), [ROW + ",1"], "line 1: column 'tokens_per_s' is named 2 times"),
-        ((*COLUMNS, " tokens_per_s"), [ROW + ",1"], "line 1: column 'tokens_per_s' is named 2 times"),
-        (COLUMNS, [ROW + ",7,8"], "line 2: 11 cells under 9 columns; the first without is '7'"),
+        ((*COLUMNS, "source"), [ROW + ",1"], "line 1: column 'source' is named 2 times"),
+        ((*COLUMNS, " source"), [ROW + ",1"], "line 1: column 'source' is named 2 times"),
+        (COLUMNS, [ROW + ",7,8"], "line 2: 21 cells under 19 columns; the first without is '7'"),
         (COLUMNS, [ROW.replace("S1", '"S1')], "not a table of comma-separated values"),
     ],
 )
@@ -98,8 +100,8 @@ def test_a_table_without_rows_is_refused(tmp_path):
 
 
 def test_a_table_of_which_no_row_can_be_compared_says_why(tmp_path):
-    with pytest.raises(CapacityError, match=r"no row can be compared \(S1: unknown model 'gpt-9'"):
-        published_speed.validate(table(tmp_path, ROW.replace("llama-2-7b", "gpt-9")))
+    with pytest.raises(CapacityError, match=r"no row can be compared \(model not shipped"):
+        published_speed.validate(table(tmp_path, ROW.replace("Llama-2-7b-hf", "gpt-9")))
 
 
 def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):

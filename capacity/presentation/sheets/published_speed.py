@@ -1,28 +1,48 @@
-"""The sheet of published decode rates: bounds and attainable times compared with what was measured."""
+"""The sheet of published speeds: bounds and attainable times compared with what was measured, by kind of row."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Column, Line, Listing, Section, Sheet
 from capacity.validation.compare import Errors, Pair
-from capacity.validation.published_speed import PublishedSpeed
+from capacity.validation.published_speed import Agreement, PublishedSpeed
 
 
-def speed_sheet(found: PublishedSpeed) -> Sheet:
-    """The sheet of a table of published rates."""
-    verdict = "no bound is above its measurement" if found.bounds_hold else "a bound is ABOVE its measurement"
-    count = Cell(len(found.pairs), "row")
+def speed_sheet(found: PublishedSpeed, *, every_row: bool = False) -> Sheet:
+    """The sheet of tables of published speeds, on request with every row."""
+    count, above = Cell(len(found.pairs), "row"), Cell(len(found.above), "row")
+    verdict = ("no bound is above its measurement, of ", count, " rows") if found.bounds_hold else (
+        "a bound is ABOVE its measurement in ", above, " of ", count, " rows")  # fmt: skip
+    head = [Line(verdict, "good" if found.bounds_hold else "bad")]
+    if found.single_stream_median is not None:
+        share = Cell(found.single_stream_median, "ratio", digits=2)
+        head.append(Line(("bound / measured of single streams on one device, engines with graphs: median ", share)))
+    sections = [_agreements(found.agreements)]
+    sections += [_rows("Bounds above the measurement", found.above)] if found.above else []
+    sections += [_rows("Rows", found.pairs)] if every_row else []
     return Sheet(
         title="Published speed",
-        head=(
-            Line((f"{verdict}, of ", count, " rows"), "good" if found.bounds_hold else "bad"),
-            Line(("attainable time compared with the published one: ", *error_words(found.attainable))),
+        head=tuple(head),
+        sections=tuple(sections),
+        listings=(
+            Listing("Rows listed apart", _reasons(found.apart)),
+            Listing("Rows left out", _reasons(found.left_out)),
         ),
-        sections=(_rows(found.pairs),),
-        listings=(Listing("Rows left out", found.left_out),),
         assumptions=found.assumed,
         notes=found.notes,
         not_modelled=found.not_modelled,
     )
+
+
+def _reasons(ids: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    ordered = sorted(ids.items(), key=lambda item: -len(item[1]))
+    return tuple(f"{counted(len(rows), 'row')}: {reason} ({_first(rows)})" for reason, rows in ordered)
+
+
+def _first(rows: Sequence[str]) -> str:
+    return ", ".join(rows[:3]) + (", …" if len(rows) > 3 else "")
 
 
 def error_words(errors: Errors) -> tuple[str | Cell, ...]:
@@ -31,7 +51,34 @@ def error_words(errors: Errors) -> tuple[str | Cell, ...]:
     return ("mean absolute error ", mean, ", p90 ", p90, ", worst ", worst)
 
 
-def _rows(pairs: tuple[Pair, ...]) -> Section:
+def _agreements(agreements: Sequence[Agreement]) -> Section:
+    columns = (
+        Column("rows", "text"),
+        Column("count"),
+        Column("bound above", rank=1),
+        Column("bound / measured, median"),
+        Column("p10", rank=3),
+        Column("max", rank=1),
+        Column("attainable / measured, median", rank=2),
+        Column("attainable above", rank=4),
+    )
+    return Section("Bounds and attainable times by kind of row", columns, tuple(map(_agreement, agreements)))
+
+
+def _agreement(found: Agreement) -> tuple[Cell, ...]:
+    return (
+        Cell(found.group),
+        Cell(found.rows, "row"),
+        Cell(found.above, "row", tone="bad" if found.above else ""),
+        Cell(found.bound_median, "ratio", digits=2),
+        Cell(found.bound_p10, "ratio", digits=2),
+        Cell(found.bound_max, "ratio", digits=2),
+        Cell(found.attainable_median, "ratio", digits=2),
+        Cell(found.attainable_above, "row"),
+    )
+
+
+def _rows(title: str, pairs: Sequence[Pair]) -> Section:
     columns = (
         Column("case", "text"),
         Column("measured"),
@@ -40,16 +87,17 @@ def _rows(pairs: tuple[Pair, ...]) -> Section:
         Column("bound / measured"),
         Column("attainable / measured"),
     )
-    return Section("Rows", columns, tuple(_row(pair) for pair in pairs))
+    return Section(title, columns, tuple(map(_row, pairs)))
 
 
 def _row(pair: Pair) -> tuple[Cell, ...]:
     share = None if pair.bound is None else pair.bound / pair.measured
+    reached = pair.predicted == pair.predicted  # not a number where the part has no attainable time
     return (
         Cell(pair.name),
         Cell(pair.measured, "s", note=pair.note),
         Cell(pair.bound, "s"),
-        Cell(pair.predicted, "s"),
+        Cell(pair.predicted if reached else None, "s"),
         Cell(share, "ratio", digits=2, tone="bad" if pair.bound_holds is False else ""),
-        Cell(pair.ratio, "ratio", digits=2),
+        Cell(pair.ratio if reached else None, "ratio", digits=2),
     )
