@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-UNSET_FIELDS = ("fields of the deployment that were not set have their defaults",)
 OUTSIDE_MEMORY = ("runtime context, libraries and allocator slack (memory outside memory_fraction is meant for them)",)
 OUTSIDE_TIME = (
     "in a bound: links between devices and kernel launches (an attainable time counts both)",
@@ -84,7 +83,7 @@ class Estimate(Result):
     high: Any = None
     rows: tuple[OperatorRow, ...] = ()
     notes: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = UNSET_FIELDS
+    assumed: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_TIME
 
 
@@ -117,7 +116,7 @@ class ActivationMoments(Result):
     tokens: int
     tokens_in_flight: int
     rows: tuple[MomentRow, ...]
-    assumed: tuple[str, ...] = ("the schedule of the reference decoder", *UNSET_FIELDS)
+    assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_MEMORY
 
@@ -148,7 +147,7 @@ class Ledger(Result):
     total_bytes: int
     usable_bytes: int
     capacity_bytes: int
-    assumed: tuple[str, ...] = UNSET_FIELDS
+    assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_MEMORY
 
@@ -200,7 +199,7 @@ class Decision(Result):
     evidence: str
     notes: tuple[str, ...] = ()
     attainable_s: float | None = None
-    assumed: tuple[str, ...] = UNSET_FIELDS
+    assumed: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_DECISION
 
     @property
@@ -246,7 +245,7 @@ class Sizing(Result):
     Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1.
     ``binding`` is a code for what limits the case: its weights alone, memory, the sequences that the deployment allows
     or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``ridge_format`` is the compute
-    format of most of a decode step; ``enough`` is how many devices would do, where that was asked. ``evidence`` says
+    format of most of a decode step; ``enough`` is how many devices would do, where it does not fit. ``evidence`` says
     for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
     """
 

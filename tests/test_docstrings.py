@@ -9,10 +9,12 @@ import re
 
 import pytest
 
+import capacity
+
 PACKAGES = ("capacity.api", "capacity.formulas", "capacity.demand", "capacity.estimate")
 EXEMPLARY = ("capacity.api", "capacity.formulas")  # which also show an example of each function
 UNIT = re.compile(r"\[[^\]\n]+\]\.?(\s|,|$)")
-HEADING = re.compile(r"^(\w+(?:, \w+)*) : (.+)$")
+HEADING = re.compile(r"^\*?(\w+(?:, \w+)*) : (.+)$")
 NUMERIC = re.compile(r"\b(ArrayLike|FloatArray|IntArray|ndarray|array_like|int|float)\b")
 
 
@@ -32,7 +34,15 @@ def public_functions(packages):
                     yield pytest.param(function, id=f"{module.__name__.removeprefix('capacity.')}.{name}")
 
 
-ALL, EXAMPLES = list(public_functions(PACKAGES)), list(public_functions(EXEMPLARY))
+def offered():
+    """The functions of the package's own name, wherever they live."""
+    for name in sorted(capacity.__all__):
+        if inspect.isfunction(function := getattr(capacity, name)):
+            yield pytest.param(function, id=f"capacity.{name}")
+
+
+OFFERED = list(offered())
+ALL, EXAMPLES = list(public_functions(PACKAGES)) + OFFERED, list(public_functions(EXEMPLARY)) + OFFERED
 
 
 def section(function, name):
@@ -74,7 +84,7 @@ def must_describe(function):
     """Whether the parameters of a function need a section: all of `api` do, and functions of two numbers or more."""
     parameters = inspect.signature(function).parameters
     return len(numeric_parameters(function)) >= 2 or (
-        function.__module__.startswith("capacity.api") and bool(parameters)
+        (function.__module__.startswith("capacity.api") or function.__name__ in capacity.__all__) and bool(parameters)
     )
 
 

@@ -219,7 +219,10 @@ def test_a_result_that_cannot_be_written_leaves_no_file(tmp_path, capsys):
         (lambda: cap.Workload(max_ttft_s="1"), "max_ttft_s: .*got '1'"),
         (lambda: cap.Workload(percentile=True), "percentile: .*got True"),
         (lambda: cap.Deployment(launch_mode="grpah"), "launch_mode: unknown launch mode 'grpah'; nearest: graph"),
-        (lambda: cap.Deployment(launch_mode=3), "launch_mode: unknown launch mode '3'; known: eager, compiled, graph"),
+        (
+            lambda: cap.Deployment(launch_mode=3),
+            "launch_mode: must be one of eager, compiled, graph, tuned, or a table of them",
+        ),
         (
             lambda: cap.Deployment(launch_mode={"decode": "tunned"}),
             "launch_mode: unknown launch mode 'tunned'; nearest: tuned",

@@ -17,6 +17,16 @@ from capacity.specs.workload import Workload
 def load_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
     """The deployment in a ``.toml`` or ``.json`` file, or described by this table.
 
+    Parameters
+    ----------
+    source : str, path or mapping
+        A ``.toml`` or ``.json`` file, or the table itself.
+
+    Returns
+    -------
+    Deployment
+        How one replica is served.
+
     Raises
     ------
     SpecError
@@ -34,6 +44,16 @@ def load_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
 
 def load_workload(source: str | Path | Mapping[str, Any]) -> Workload:
     """The workload in a ``.toml`` or ``.json`` file, or described by this table.
+
+    Parameters
+    ----------
+    source : str, path or mapping
+        A ``.toml`` or ``.json`` file, or the table itself.
+
+    Returns
+    -------
+    Workload
+        Requests, concurrency and objectives.
 
     Raises
     ------

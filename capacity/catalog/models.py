@@ -29,6 +29,18 @@ _FIELDS = ("id", "name", "config", "checkpoint", "sources", "notes")
 def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> ModelSpec:
     """The model with this name, in this ``config.json`` or its folder, or described by this table.
 
+    Parameters
+    ----------
+    source : str, path or mapping
+        A shipped name, a ``config.json``, its folder, or the table itself.
+    folders : path or sequence of paths
+        Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
+
+    Returns
+    -------
+    ModelSpec
+        The network, with its checkpoint where one is known.
+
     Raises
     ------
     SpecError
@@ -46,7 +58,23 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: F
 
 
 def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
-    """Names of all models that can be loaded by name, sorted."""
+    """Names of all models that can be loaded by name, sorted.
+
+    Parameters
+    ----------
+    folders : path or sequence of paths
+        Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
+
+    Returns
+    -------
+    tuple of str
+        Names that `load_model` takes.
+
+    Examples
+    --------
+    >>> "llama-3-8b" in model_ids()
+    True
+    """
     stems = set()
     for folder in _search(user_folders(folders)):
         with suppress(OSError):

@@ -33,6 +33,18 @@ def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders
 
     A file or table may give ``based_on = "<id>"`` and only what differs; inherited figures are ``assumed``.
 
+    Parameters
+    ----------
+    source : str, path or mapping
+        A shipped id, a TOML file, or the table itself.
+    folders : path or sequence of paths
+        Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
+
+    Returns
+    -------
+    HardwareSpec
+        One device.
+
     Raises
     ------
     SpecError
@@ -51,12 +63,45 @@ def load_hardware(source: str | os.PathLike[str] | Mapping[str, Any], *, folders
 
 
 def hardware_ids(*, folders: Folders = ()) -> tuple[str, ...]:
-    """Ids of all parts that can be loaded by name, sorted."""
+    """Ids of all parts that can be loaded by name, sorted.
+
+    Parameters
+    ----------
+    folders : path or sequence of paths
+        Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
+
+    Returns
+    -------
+    tuple of str
+        Ids that `load_hardware` takes.
+
+    Examples
+    --------
+    >>> "nvidia-h100-sxm5-80gb" in hardware_ids()
+    True
+    """
     return _ids("hardware_specs", user_folders(folders))
 
 
 def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: Folders = ()) -> ServerSpec:
     """The server with this id, in this TOML file, or described by this table; its device must be a known part.
+
+    Parameters
+    ----------
+    source : str, path or mapping
+        A shipped id, a TOML file, or the table itself.
+    folders : path or sequence of paths
+        Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
+
+    Returns
+    -------
+    ServerSpec
+        Devices, links and power of one server.
+
+    Raises
+    ------
+    SpecError
+        For an unknown id (with the nearest ones), an unreadable file, or a device that is no known part.
 
     Examples
     --------
@@ -72,7 +117,23 @@ def load_server(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: 
 
 
 def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
-    """Ids of all servers that can be loaded by name, sorted."""
+    """Ids of all servers that can be loaded by name, sorted.
+
+    Parameters
+    ----------
+    folders : path or sequence of paths
+        Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
+
+    Returns
+    -------
+    tuple of str
+        Ids that `load_server` takes.
+
+    Examples
+    --------
+    >>> "nvidia-hgx-h100-8x80gb" in server_ids()
+    True
+    """
     return _ids("hardware_specs/servers", user_folders(folders))
 
 

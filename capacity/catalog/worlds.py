@@ -25,10 +25,27 @@ def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: s
     A file or table is a world model of this package, or an external configuration: OpenVLA, a LeRobot policy,
     DreamerV3 (``configs.yaml``, with the size at the end of ``name``), SigLIP, CLIP, DINOv2 or V-JEPA 2.
 
+    Parameters
+    ----------
+    source : str, path or mapping
+        A shipped id, a file or its folder, or the table itself.
+    name : str or None
+        Name of a model whose file gives none.
+
+    Returns
+    -------
+    WorldModelSpec
+        Stages by role, and what enters and leaves a decision.
+
     Raises
     ------
     SpecError
         If there is none of that name, or the file describes no world model.
+
+    Examples
+    --------
+    >>> load_world_model("pi0").head.chunk_actions
+    50
     """
     if isinstance(source, Mapping):
         own = name or str(source.get("name", source.get("type", "world model")))
@@ -57,7 +74,18 @@ def _from_table(table: Mapping[str, Any], name: str, where: str) -> WorldModelSp
 
 
 def world_model_ids() -> tuple[str, ...]:
-    """Ids of the shipped world models."""
+    """Ids of the shipped world models.
+
+    Returns
+    -------
+    tuple of str
+        Ids that `load_world_model` takes.
+
+    Examples
+    --------
+    >>> "openvla-7b" in world_model_ids()
+    True
+    """
     return package_data.names("data/world_models", ".json")
 
 

@@ -13,6 +13,8 @@ from capacity.commands.options import (
     DeploymentOptions,
     Json,
     Out,
+    Part,
+    WorldModel,
     bytes_option,
     expand_option_groups,
     number_option,
@@ -43,8 +45,8 @@ def _time_option(name: str, about: str) -> Any:
 )
 @expand_option_groups
 def control(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A shipped world model or a file.", show_default=False)],
-    part: Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)],
+    model: WorldModel,
+    part: Part,
     *,
     period: Annotated[str | None, _time_option("--period", 'Between two actions at the robot, as in "50 ms".')] = None,
     sensing: Annotated[str | None, _time_option("--sensing", "Camera to memory, or 0.")] = None,

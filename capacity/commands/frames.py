@@ -12,6 +12,8 @@ from capacity.commands.options import (
     DeploymentOptions,
     Json,
     Out,
+    Part,
+    WorldModel,
     bytes_option,
     expand_option_groups,
     number_option,
@@ -31,8 +33,8 @@ def _session_option(name: str, metavar: str, about: str) -> Any:
 @app.command(no_args_is_help=True, options_metavar="--frames-per-s N [OPTIONS]")
 @expand_option_groups
 def frames(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A shipped world model or a file.", show_default=False)],
-    part: Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)],
+    model: WorldModel,
+    part: Part,
     *,
     frames_per_s: Annotated[str, _session_option("--frames-per-s", "N", "Frames per second wanted of each session.")],
     sessions: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware
-from capacity.commands.options import Json, bytes_option
+from capacity.commands.options import Json, Part, bytes_option
 from capacity.commands.output import as_json
 from capacity.errors import CapacityError, unknown_name
 from capacity.specs.hardware import HardwareSpec
@@ -77,7 +77,7 @@ def _row(part: HardwareSpec, computes: str) -> dict[str, object]:
 
 @app.command("show", no_args_is_help=True)
 def show_part(
-    part: Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)],
+    part: Part,
     json: Json = False,
 ) -> None:
     """Show every figure of one part, its evidence, its sources and its ridge points on both ceilings."""

@@ -94,7 +94,7 @@ def summary(model: ModelSpec) -> dict[str, Any]:
         "token_bytes_beyond_windows": sum(row.layers * row.layer.token_bytes for row in rows if not row.layer.window),
         "state_bytes": sequence_state_bytes(model, sixteen_bit, 0),
         "stored": mixture(model.checkpoint) if model.checkpoint else None,
-        "by_module": count.by_module,
+        "by_module": dict(count.by_module),
     }
 
 

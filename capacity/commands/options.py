@@ -28,6 +28,10 @@ def _option(name: str, metavar: str, about: str, panel: str) -> Any:
 
 
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON and nothing else.", rich_help_panel=_RESULT)]
+Part = Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)]
+WorldModel = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A shipped world model or a file.", show_default=False)
+]
 Out = Annotated[str | None, _option("--out", "FILE.json", "Also write the result to this file.", _RESULT)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,12 +13,10 @@ from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.estimate.case import Subject
 from capacity.results import Sizing
-from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.devices import fewest_devices
 from capacity.studies.parts import PartTable, size_on_all_parts
-from capacity.studies.size import size_at, workload_of
+from capacity.studies.size import sized, workload_of
 
 app = typer.Typer(add_completion=False)
 
@@ -74,25 +71,17 @@ def _show(answer: Sizing | PartTable, *, operators: bool) -> None:
 
 
 def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: DeploymentOptions) -> Sizing:
-    (asked_model, workload), deployment = _asked(model, work), deploy.build()
-    hardware, at = load_hardware(part), work.at(workload)
-    sizing = size_at(asked_model, hardware, deployment, at, workload=workload)
-    if sizing.margin_bytes >= 0:
-        return sizing
-
-    def fits(tried: Deployment) -> bool:
-        return size_at(asked_model, hardware, tried, at, workload=workload).fits
-
-    return replace(sizing, enough=fewest_devices(hardware, deployment, fits))
+    (chosen, workload), deployment = _chosen(model, work), deploy.build()
+    return sized(chosen, load_hardware(part), deployment, work.at(workload), workload=workload)
 
 
 def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:
-    (asked_model, workload), deployment = _asked(model, work), deploy.build()
+    (chosen, workload), deployment = _chosen(model, work), deploy.build()
     parts = [load_hardware(name) for name in hardware_ids()]
-    return size_on_all_parts(asked_model, parts, deployment, work.at(workload), workload=workload)
+    return size_on_all_parts(chosen, parts, deployment, work.at(workload), workload=workload)
 
 
-def _asked(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:
+def _chosen(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:
     """The model of a name, and the workload of the options; that of a world model is filled in by its own."""
     model = subject_named(name)
     if isinstance(model, WorldModelSpec) and work.context is not None:

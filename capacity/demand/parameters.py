@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from capacity.demand.modules import modules
 from capacity.demand.weights import Module
+from capacity.specs.base import FrozenMapping
 from capacity.specs.model import ModelSpec
 
 
@@ -23,7 +24,7 @@ class ParameterCount:
     read_per_token: int
     embedding: int
     lm_head: int
-    by_module: dict[str, int]
+    by_module: FrozenMapping[str, int]
 
 
 @lru_cache(maxsize=512)
@@ -48,7 +49,7 @@ def parameter_count(model: ModelSpec) -> ParameterCount:
         read_per_token=sum(_read_parameters(module) for module in modules(model)),
         embedding=by_module.get("embedding", 0),
         lm_head=by_module.get("lm_head", 0),
-        by_module=by_module,
+        by_module=FrozenMapping(by_module),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from capacity.arrays import FloatArray, plain
 from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
+from capacity.estimate.assumptions import assumptions
 from capacity.estimate.band import band_of
 from capacity.estimate.calibrated import describe
 from capacity.estimate.case import Case
@@ -53,12 +54,13 @@ def decide(case: Case, phases: Sequence[Phase]) -> Decision:
     roofline = plain(total([item.roofline_s for item in figures]))
     highest, sheet = case.ceilings(arithmetic_of(phases))
     notes = tuple(dict.fromkeys([*highest.notes, *sheet.notes]))
-    band = band_of(figures)
+    band, assumed = band_of(figures), assumptions(case.subject, case.deploy)
     if band is None:
-        return Decision(times, bound, roofline, None, None, None, "computed", notes)
-    remarks = _remarks(case, phases, [item.calibration for item in figures if item.calibration])
+        return Decision(times, bound, roofline, None, None, None, "computed", notes, assumed=assumed)
+    said = _remarks(case, phases, [item.calibration for item in figures if item.calibration])
     low, value, high = plain(band.low_s), plain(band.value_s), plain(band.high_s)
-    return Decision(times, bound, roofline, value, low, high, "calibrated", tuple(dict.fromkeys([*notes, *remarks])))
+    remarks = tuple(dict.fromkeys([*notes, *said]))
+    return Decision(times, bound, roofline, value, low, high, "calibrated", remarks, assumed=assumed)
 
 
 def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
@@ -79,10 +81,19 @@ def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
     return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, found, strict=True)]
 
 
-def decision_s(case: Case, phases: Sequence[Phase]) -> FloatArray:
-    """The estimate of one decision, or its bound where there is none. Shape: of the phases. [s]"""
+def decision_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray, bool]:
+    """The estimate of one decision, or its bound where there is none, and whether it is one. Shape: of the phases. [s]
+
+    Parameters
+    ----------
+    case : Case
+        World model, part and deployment with its launch mode.
+    phases : sequence of Phase
+        In the order in which they run.
+    """
     figures = decision_figures(case, phases)
-    return total([item.bound_s if item.value_s is None else item.value_s for item in figures])
+    times = [item.bound_s if item.value_s is None else item.value_s for item in figures]
+    return total(times), all(item.value_s is not None for item in figures)
 
 
 def _remarks(case: Case, phases: Sequence[Phase], found: Sequence[Calibration]) -> list[str]:

@@ -10,7 +10,14 @@ from capacity.specs.deployment import Deployment
 
 
 def ledgers(
-    table: MemoryTable, budget_bytes: int, capacity_bytes: int, deploy: Deployment, *, batch: int, context_tokens: int
+    table: MemoryTable,
+    budget_bytes: int,
+    capacity_bytes: int,
+    deploy: Deployment,
+    *,
+    batch: int,
+    context_tokens: int,
+    assumed: tuple[str, ...] = (),
 ) -> tuple[Ledger, ...]:
     """The memory of one device of each distinct kind, heaviest first.
 
@@ -24,6 +31,8 @@ def ledgers(
         Parallelism.
     batch, context_tokens : int
         Sequences of the replica, and tokens of each. [sequence], [token]
+    assumed : tuple of str
+        What was not stated, a line each.
     """
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = int(local_sequences(batch, deploy))
@@ -38,6 +47,7 @@ def ledgers(
                 total_bytes=sum([line.held_bytes for line in held]),
                 usable_bytes=budget_bytes,
                 capacity_bytes=capacity_bytes,
+                assumed=assumed,
             )
         )
     return tuple(sorted(found, key=lambda ledger: ledger.margin_bytes))

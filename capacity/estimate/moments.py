@@ -9,6 +9,7 @@ from capacity.demand.memory import HIDDEN_ROWS, layer_tensors, sampler_peak
 from capacity.demand.passes import local_sequences
 from capacity.demand.placement import rank_of_layer
 from capacity.engines.activations import tokens_of_stages
+from capacity.estimate.assumptions import assumptions
 from capacity.results import ActivationMoments, MomentRow
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec, Stage
@@ -32,7 +33,8 @@ def activation_moments(subject: Subject, deploy: Deployment, *, batch: int, toke
     local = int(local_sequences(batch, deploy))
     in_flight = max(min(local * tokens, deploy.prefill_chunk_tokens), local)
     rows = list(_rows(subject, deploy, local, in_flight))
-    return ActivationMoments(subject.name, batch, tokens, in_flight, tuple(rows))
+    assumed = ("the schedule of the reference decoder", *assumptions(subject, deploy))
+    return ActivationMoments(subject.name, batch, tokens, in_flight, tuple(rows), assumed)
 
 
 def _rows(subject: Subject, deploy: Deployment, local: int, in_flight: int) -> Iterator[MomentRow]:

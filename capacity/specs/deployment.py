@@ -52,6 +52,8 @@ def _as_launch_modes(value: Any) -> Any:
     """A launch mode as it is; a table of them by phase with the names checked."""
     modes = value.values() if isinstance(value, Mapping) else () if value is None else (value,)
     for mode in modes:
+        if not isinstance(mode, str):
+            raise ValueError(f"must be one of {', '.join(LAUNCH_MODES)}, or a table of them by phase")
         if mode not in LAUNCH_MODES:
             raise ValueError(unknown_name("launch mode", str(mode), LAUNCH_MODES))
     if isinstance(value, Mapping) and not value:

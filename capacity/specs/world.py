@@ -103,7 +103,7 @@ class Encoder(Spec):
 
 
 class Head(Spec):
-    """How actions (or frames) are produced.
+    """How actions, or the frames of an interactive world, are produced; ``makes`` says which of the two.
 
     ``autoregressive`` makes ``tokens_per_action`` tokens per action, one per pass. ``parallel`` adds a slot for each
     token to the prompt. ``flow``, ``diffusion`` and ``maskgit`` run ``steps`` passes of ``stage`` over a chunk
@@ -112,6 +112,7 @@ class Head(Spec):
     """
 
     kind: HeadKind
+    makes: Literal["actions", "frames"] = "actions"
     stage: str | None = None
     steps: Count = 1
     chunk_actions: Count = 1

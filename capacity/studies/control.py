@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import check_specs
 from capacity.formulas import control_cycle as cycle
 from capacity.formulas import schedules
@@ -13,7 +14,14 @@ from capacity.results import Decision
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.control_case import ControlCase, whole_bytes, with_attainable, with_launch_mode, world_notes
+from capacity.studies.control_case import (
+    ControlCase,
+    check_launch_mode,
+    whole_bytes,
+    with_attainable,
+    with_launch_mode,
+    world_notes,
+)
 from capacity.studies.control_result import Change, ControlPlan, Inputs, NotEvaluated, PowerSetting
 from capacity.studies.deadline import (
     Schedule,
@@ -120,6 +128,7 @@ def control(
     chosen = Deployment() if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
     check_specs(world, hardware, chosen)
+    check_kind("bound_only", bound_only, bool)
     check_kind("power_mode", power_mode, str, none=True)
     check_kind("draft", draft, Speculation, none=True)
     for name, (values, kind) in {
@@ -137,12 +146,12 @@ def control(
     case = ControlCase(world, part, chosen, whole_bytes(taken_bytes), one_count("robots", robots))
     decision = case.decision
     verdict = judge(decision.best_s, timing, fits=bool(case.fits(case.robots)))
-    now = Question(case, timing, decision, verdict)
-    asked = {"draft": draft, "chunks": chunks, "encoders": encoders, "parts": parts, "formats": formats}
-    tried = tuple(changes_of(now, **asked))  # type: ignore[arg-type]
+    check_launch_mode(chosen, case.phases(case.robots))
+    now = Question(case, timing, decision, verdict, bound_only)
+    tried = tuple(changes_of(now, draft=draft, chunks=chunks, encoders=encoders, parts=parts, formats=formats))
     power = None if power_mode is None else _power_setting(hardware, power_mode)
-    stated = [f"{world.name}: {name}" for name in world.assumed]
-    return _plan(now, tried, (*assumed, *assumed_mode, *stated), power, bound_only=bound_only)
+    defaults = assumptions(world, chosen)
+    return _plan(now, tried, (*assumed, *assumed_mode, *defaults), power, bound_only=bound_only)
 
 
 def _timing(
@@ -209,7 +218,7 @@ def _plan(
         overlapped_interval_s=_overlapped_s(decision),
         delay_steps=int(schedules.delay_steps(latency, timing.period_s)),
         reaction_s=float(cycle.reaction_s(latency, interval_s=interval)),
-        robots=robots_per_device(case, timing),
+        robots=robots_per_device(case, timing, bound_only=bound_only),
         needed_bytes=case.needed_bytes(case.robots),
         usable_bytes=case.usable_bytes,
         changes=changes,

@@ -22,6 +22,7 @@ from capacity.estimate.decision import decide, decision_s
 from capacity.estimate.time import arithmetic_of
 from capacity.inputs import shown
 from capacity.results import Decision
+from capacity.specs.base import FrozenMapping
 from capacity.specs.deployment import Deployment, LaunchMode
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
@@ -53,8 +54,8 @@ class ControlCase:
         """The phases of one decision for a number of robots, or for each of several numbers."""
         return _phases(self.world, self.deploy, robots)
 
-    def decisions_s(self, robots: int | range) -> FloatArray:
-        """Time of one decision for each number of robots, estimate or bound. [s]"""
+    def decisions_s(self, robots: int | range) -> tuple[FloatArray, bool]:
+        """Time of one decision for each number of robots, and whether it is an estimate or the bound. [s]"""
         return decision_s(self.case, self.phases(robots))
 
     def needed_bytes(self, robots: int) -> int:
@@ -116,6 +117,21 @@ def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deploymen
 def _graphed(deploy: Deployment) -> Deployment:
     """The deployment in the assumed launch mode; one object for equal deployments, which caches then find at once."""
     return deploy.replace(launch_mode=ASSUMED_LAUNCH_MODE)
+
+
+def check_launch_mode(deploy: Deployment, phases: Sequence[Phase]) -> None:
+    """Refuse a launch mode of a phase that the decision does not have.
+
+    Raises
+    ------
+    CapacityError
+        Naming the phase, and those that there are.
+    """
+    modes = deploy.launch_mode
+    known = [phase.name for phase in phases]
+    for name in modes if isinstance(modes, FrozenMapping) else ():
+        if name not in (*known, "default", "verify"):
+            raise CapacityError(f"launch_mode names phase {name!r}; this model has {', '.join(known)}")
 
 
 def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:

@@ -24,8 +24,11 @@ class Change:
 
     ``given_as`` is what to ask `control` for to get this case: options of the command, a field of the model's file,
     or another argument; empty where ``what`` says it all. ``cost_rank`` orders kinds of change from a setting to new
-    hardware.
+    hardware. ``within`` says that it fits and is within the period; ``judged`` that this rests on an estimate, or on
+    the bound where that was asked for.
     """
+
+    DERIVED: ClassVar = ("met", "state")
 
     kind: str
     what: str
@@ -34,8 +37,21 @@ class Change:
     latency_s: float
     saved_s: float
     margin_s: float
-    met: bool
+    within: bool
+    judged: bool
     needed_bytes: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the period is then met; never on a bound that was not asked for."""
+        return self.within and self.judged
+
+    @property
+    def state(self) -> Literal["met", "missed", "not excluded"]:
+        """The verdict as a code."""
+        if not self.within:
+            return "missed"
+        return "met" if self.judged else "not excluded"
 
 
 @dataclass(frozen=True)
@@ -53,12 +69,14 @@ class Robots:
 
     ``in_turns`` one after another; ``batched_at_any_time`` with batching and unsynchronised requests, of which one may
     wait for the batch before its own; ``batched_together`` with batching and synchronised requests, as a plan for
-    several robots is judged. [robot]
+    several robots is judged. ``judged`` is false where the counts rest on a bound that was not asked for: there are
+    then at most so many. [robot]
     """
 
     in_turns: int
     batched_at_any_time: int
     batched_together: int
+    judged: bool
     largest_tried: int = MAX_BATCH
 
 

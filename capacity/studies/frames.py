@@ -12,6 +12,7 @@ from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
 from capacity.estimate import memory
+from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import Case, check_specs, prepare
 from capacity.estimate.decision import decide, decision_figures
 from capacity.formulas import sharing
@@ -20,7 +21,7 @@ from capacity.results import OUTSIDE_DECISION, OUTSIDE_MEMORY, Decision, Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.control_case import whole_bytes, with_attainable, with_launch_mode, world_notes
+from capacity.studies.control_case import check_launch_mode, whole_bytes, with_attainable, with_launch_mode, world_notes
 from capacity.studies.robots import leading
 
 PER_FRAME = ("decode", "denoise", "plan", "detokenise")
@@ -123,14 +124,17 @@ def frames(
     chosen = Deployment() if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
     check_specs(world, hardware, chosen)
+    check_kind("bound_only", bound_only, bool)
     _refuse_a_policy(world)
     chosen, assumed = with_launch_mode(chosen, bound_only=bound_only)
     asked = _Sessions(prepare(world, hardware, chosen), world, whole_bytes(taken_bytes))
-    budget_s = 1.0 / one_time("frames_per_s", frames_per_s)
+    frames_per_s = one_time("frames_per_s", frames_per_s)
+    budget_s = 1.0 / frames_per_s
     count = one_count("sessions", sessions)
     age_s = max(one_time("elapsed_s", elapsed_s, zero=True), budget_s)
     tokens = _cached_tokens(world, age_s, frames_per_s, window_tokens)
     phases = asked.phases(count, tokens)
+    check_launch_mode(chosen, phases)
     decision = with_attainable(asked.case, phases, decide(asked.case, phases))
     frame_s, bound_s, start_s = _frame_s(world, decision)
     fitting = asked.in_memory(tokens)
@@ -156,7 +160,7 @@ def frames(
         seconds_until_full=asked.seconds_until_full(count, window_tokens, growth),
         decision=decision,
         notes=world_notes(asked.case, decision, bound_only=bound_only),
-        assumed=(*assumed, *[f"{world.name}: {name}" for name in world.assumed]),
+        assumed=(*assumed, *assumptions(world, chosen)),
     )
 
 
@@ -168,18 +172,19 @@ def _state(*, in_time: bool, judged: bool) -> Literal["met", "missed", "not excl
 
 
 def _refuse_a_policy(world: WorldModelSpec) -> None:
-    """Refuse a head whose answer is actions: a chunk, a flow or a plan that no detokenizer turns into pixels."""
-    head = world.head
-    if world.detokenizer is None and (head.chunk_actions > 1 or head.kind in ("flow", "planner")):
+    """Refuse a model whose answer is actions."""
+    if world.head.makes != "frames":
         raise CapacityError(
-            f"{world.name} makes no frame: its {head.kind} head makes actions; ask for a decision with control"
+            f"{world.name} makes no frame: its {world.head.kind} head makes actions; ask for a decision with control, "
+            'or say head.makes = "frames" of a model that does'
         )
 
 
 def _cached_tokens(world: WorldModelSpec, age_s: float, frames_per_s: float, window_tokens: int | None) -> int:
     """Tokens in the cache of a session of some age, the frame that it then finishes included. [token]"""
     frame, start = _frame_tokens(world), world.prompt_tokens
-    if window_tokens is not None and one_count("window_tokens", window_tokens) < frame:
+    window_tokens = None if window_tokens is None else one_count("window_tokens", window_tokens)
+    if window_tokens is not None and window_tokens < frame:
         raise CapacityError(f"window_tokens must hold one frame of {world.name}, {frame} tokens, got {window_tokens}")
     rate = frames_per_s * frame
     tokens = sharing.cache_tokens(age_s, start_tokens=start, tokens_per_s=rate, window_tokens=window_tokens)

@@ -9,13 +9,14 @@ from typing import Any
 from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
+from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import Subject, check
 from capacity.results import Binding, Result, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
 from capacity.studies.devices import assumed_domain, fewest_devices
-from capacity.studies.provenance import assumptions, unused
+from capacity.studies.provenance import unused, workload_assumptions
 from capacity.studies.size import NOT_MODELLED, OperatingPoint, size_at
 
 
@@ -108,7 +109,7 @@ def size_on_all_parts(
         memory_tokens=at.memory_tokens,
         deployment=deploy.model_dump(),
         workload=workload.model_dump(),
-        assumed=assumptions(model, deploy, workload, workload_given=True),
+        assumed=(*assumptions(model, deploy), *workload_assumptions(workload, workload_given=True)),
         notes=unused(workload),
     )
 

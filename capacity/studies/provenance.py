@@ -6,28 +6,19 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from capacity.demand import feed_forwards
-from capacity.demand.arithmetic import arithmetic, sixteen_bit, stated_activations
-from capacity.demand.formats import QUANTISED_PARTS
+from capacity.demand.arithmetic import arithmetic
 from capacity.demand.placement import weight_shards
 from capacity.errors import CapacityError
-from capacity.estimate.case import Case, Subject, network
+from capacity.estimate.case import Case
 from capacity.results import Estimate
-from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.model import ModelSpec
 from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
-from capacity.specs.world import WorldModelSpec
 from capacity.supply.paths import ordinary_path
 from capacity.units import number_format
 
 UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
-UNSTATED_ACTIVATIONS = (
-    "activations not stated: 16-bit and weight-only formats are computed in 16 bits, fp8 and 4-bit floats as they are; "
-    "a bound takes the fastest path of the part for each stored format"
-)
 WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
-DEFAULTS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")
 
 
 def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
@@ -74,59 +65,13 @@ def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (*ceilings.figures, *case.link.figures), (case.link.evidence,)
 
 
-def assumptions(subject: Subject, deploy: Deployment, workload: Workload, *, workload_given: bool) -> tuple[str, ...]:
-    """Defaults of deployment and workload and figures of the model without a verified source, one line each."""
-    found = []
-    if "kv_cache" not in deploy.model_fields_set and deploy.kv_cache is None:
-        found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
-    if stated_activations(network(subject), deploy) is None:
-        found.append(UNSTATED_ACTIVATIONS)
-    names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
-    found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in deploy.model_fields_set]
-    found += _of_weights(subject, deploy, "weights" in deploy.model_fields_set)
+def workload_assumptions(workload: Workload, *, workload_given: bool) -> tuple[str, ...]:
+    """Defaults of the workload, one line each: all of it where none was given."""
     if workload_given:
         names = ["prompt_tokens", "output_tokens", "concurrency"]
-        found += [f"{name} = {getattr(workload, name)}" for name in names if name not in workload.model_fields_set]
-    else:
-        chosen = {name: getattr(workload, name) for name in Workload.model_fields}
-        found += [f"{name} = {value}" for name, value in chosen.items() if value is not None]
-    return (*found, *_of_model(subject, deploy))
-
-
-@lru_cache(maxsize=512)
-def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:
-    """What narrow weights leave wide, or the formats of the checkpoint that stand for weights not given."""
-    model = network(subject)
-    found, checkpoint = list(_left_wide(model, deploy)), model.checkpoint
-    if deploy.weights == AS_STORED and checkpoint is not None and not weights_given:
-        parts = [f", {part} {stored}" for part, stored in checkpoint.parts.items()]
-        found.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
-    return tuple(found)
-
-
-def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
-    """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
-    if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
-        return ()
-    chosen = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
-    left: dict[str, list[str]] = {}
-    for shard in weight_shards(model, deploy):
-        module = shard.module
-        if module.stored and not module.vector and module.part not in chosen and shard.format != deploy.weights:
-            left.setdefault(shard.format, []).append(module.part)
-    kept = f", which weights = {deploy.weights} leaves alone"
-    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())
-
-
-@lru_cache(maxsize=512)
-def _of_model(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
-    """Stored formats and figures of the model that no source states."""
-    model = network(subject)
-    found, checkpoint = [], model.checkpoint
-    if deploy.weights == AS_STORED and checkpoint is not None and checkpoint.evidence == "assumed":
-        found.append(f"{model.name}: stored formats")
-    fields = dict.fromkeys((*model.assumed, *subject.assumed))
-    return (*found, *(f"{subject.name}: {field}" for field in fields))
+        return tuple([f"{name} = {getattr(workload, name)}" for name in names if name not in workload.model_fields_set])
+    chosen = {name: getattr(workload, name) for name in Workload.model_fields}
+    return tuple([f"{name} = {value}" for name, value in chosen.items() if value is not None])
 
 
 @lru_cache(maxsize=512)

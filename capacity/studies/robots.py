@@ -11,7 +11,7 @@ from capacity.studies.control_result import MAX_BATCH, Robots
 from capacity.studies.deadline import Timing, late_s, limit_s
 
 
-def robots_per_device(case: ControlCase, timing: Timing) -> Robots:
+def robots_per_device(case: ControlCase, timing: Timing, *, bound_only: bool) -> Robots:
     """Largest numbers of robots served one after another, with batching of unsynchronised and of synchronised requests.
 
     Served one after another, each robot has a data-parallel rank to itself once per interval between its requests. With
@@ -19,7 +19,7 @@ def robots_per_device(case: ControlCase, timing: Timing) -> Robots:
     must be done before its robots ask again; a single robot waits for none.
     """
     batches = np.arange(1, MAX_BATCH + 1)
-    times, fits = case.decisions_s(range(1, MAX_BATCH + 1)), case.fits(batches)
+    (times, estimated), fits = case.decisions_s(range(1, MAX_BATCH + 1)), case.fits(batches)
     request_interval_s = timing.executed_actions * timing.period_s
     together = met(times, timing) & fits
     waits = np.minimum(batches, 2)
@@ -29,6 +29,7 @@ def robots_per_device(case: ControlCase, timing: Timing) -> Robots:
         in_turns=alone * case.deploy.data_parallel,
         batched_at_any_time=leading(any_time),
         batched_together=leading(together),
+        judged=estimated or bound_only,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.demand.parameters import parameter_count
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
+from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import Case, Subject, prepare
 from capacity.estimate.ledger import ledgers
 from capacity.formulas import serving
@@ -15,7 +16,8 @@ from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
 from capacity.specs.world import WorldModelSpec
-from capacity.studies.provenance import assumptions, evidence, notes, unused, weak_figures
+from capacity.studies.devices import fewest_devices
+from capacity.studies.provenance import evidence, notes, unused, weak_figures, workload_assumptions
 from capacity.supply.ceilings import ridge_point
 
 NOT_MODELLED = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
@@ -49,10 +51,37 @@ def size(
     CapacityError
         If model, part, deployment and workload do not go together.
     """
-    asked = workload_of(model, workload)
-    return size_at(
-        model, hardware, deploy or Deployment(), OperatingPoint.of(asked), workload=asked, workload_given=bool(workload)
+    chosen = workload_of(model, workload)
+    return sized(
+        model,
+        hardware,
+        deploy or Deployment(),
+        OperatingPoint.of(chosen),
+        workload=chosen,
+        workload_given=bool(workload),
     )
+
+
+def sized(
+    model: Subject,
+    hardware: HardwareSpec,
+    deploy: Deployment,
+    at: OperatingPoint,
+    *,
+    workload: Workload,
+    workload_given: bool = True,
+) -> Sizing:
+    """`size_at`, and where memory does not suffice the fewest devices on which the case fits."""
+    found = size_at(model, hardware, deploy, at, workload=workload, workload_given=workload_given)
+    if found.margin_bytes >= 0:
+        return found
+
+    def fits(tried: Deployment) -> bool:
+        case = prepare(model, hardware, tried)
+        table, budget = case.memory, case.budget_bytes
+        return bool(memory.fits(table, budget, tried, batch=at.batch, context_tokens=at.memory_tokens))
+
+    return replace(found, enough=fewest_devices(hardware, deploy, fits))
 
 
 def workload_of(model: Subject, workload: Workload | None) -> Workload:
@@ -88,8 +117,16 @@ def size_at(
     """Size one replica at given batch and contexts."""
     case = prepare(model, hardware, deploy)
     request.check_makes_tokens(model)
-    table, budget = case.memory, case.budget_bytes
-    ledger = ledgers(table, budget, hardware.usable_bytes, deploy, batch=at.batch, context_tokens=at.memory_tokens)
+    table, budget, assumed = case.memory, case.budget_bytes, assumptions(model, deploy)
+    ledger = ledgers(
+        table,
+        budget,
+        hardware.usable_bytes,
+        deploy,
+        batch=at.batch,
+        context_tokens=at.memory_tokens,
+        assumed=assumed,
+    )
     max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
     max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
     tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
@@ -102,7 +139,7 @@ def size_at(
         part=hardware.name,
         deployment=deploy.model_dump(),
         workload=workload.model_dump(),
-        assumed=(*assumptions(model, deploy, workload, workload_given=workload_given), *weak_figures(case)),
+        assumed=(*assumed, *workload_assumptions(workload, workload_given=workload_given), *weak_figures(case)),
         devices=deploy.devices,
         batch=at.batch,
         memory_tokens=at.memory_tokens,

@@ -43,6 +43,7 @@ class Question:
     timing: Timing
     decision: Decision
     verdict: Verdict
+    bound_only: bool = False
 
 
 @lru_cache(maxsize=512)
@@ -73,7 +74,7 @@ def changes_of(
         yield _tried(now, "steps", what, f"head.steps = {half}", fewer, timing)
     if draft is not None:
         yield _speculated(now, draft)
-    for length in chunks:
+    for length in [one_count("chunks", length) for length in chunks]:
         longer = replace(case, world=_replaced(world, (("head.chunk_actions", length),)))
         halves = replace(timing, schedule="asynchronous", executed_actions=max(1, length // 2))
         given_as = f"head.chunk_actions = {length}, {_schedule_options(halves)}"
@@ -92,7 +93,8 @@ def _schedules(now: Question) -> Iterator[Change]:
     other = replace(timing, schedule="asynchronous", executed_actions=half)
     after = judge(now.decision.best_s, other, fits=now.verdict.fits)
     what = f"asynchronous, {half} of {timing.chunk_actions} actions"
-    yield _change(now, "schedule", what, _schedule_options(other), after, now.case)
+    estimated = now.decision.value_s is not None
+    yield _change(now, "schedule", what, _schedule_options(other), after, now.case, estimated=estimated)
 
 
 def _schedule_options(timing: Timing) -> str:
@@ -127,14 +129,16 @@ def _tried(
     made = other.world.head.chunk_actions
     timing = replace(timing, chunk_actions=made, executed_actions=min(timing.executed_actions, made))
     try:
-        time_s = float(other.decisions_s(other.robots))
-        after = judge(time_s, timing, fits=bool(other.fits(other.robots)))
+        time_s, estimated = other.decisions_s(other.robots)
+        after = judge(float(time_s), timing, fits=bool(other.fits(other.robots)))
     except CapacityError as error:
         return NotEvaluated(kind, what, str(error))
-    return _change(now, kind, what, given_as, after, other)
+    return _change(now, kind, what, given_as, after, other, estimated=estimated)
 
 
-def _change(now: Question, kind: str, what: str, given_as: str, after: Verdict, case: ControlCase) -> Change:
+def _change(
+    now: Question, kind: str, what: str, given_as: str, after: Verdict, case: ControlCase, *, estimated: bool
+) -> Change:
     return Change(
         kind=kind,
         what=what,
@@ -143,7 +147,8 @@ def _change(now: Question, kind: str, what: str, given_as: str, after: Verdict, 
         latency_s=after.latency_s,
         saved_s=now.verdict.latency_s - after.latency_s,
         margin_s=after.margin_s,
-        met=after.met and after.fits,
+        within=after.met and after.fits,
+        judged=estimated or now.bound_only,
         needed_bytes=case.needed_bytes(case.robots),
     )
 
@@ -166,7 +171,9 @@ def _speculated(now: Question, draft: Speculation) -> Change:
     costs = {"draft_cost": draft_cost, "verify_cost": verify_cost}
     gain = float(speculated_answers.answer_speedup(decode.passes, acceptance, drafted, **costs))
     after = judge(now.decision.best_s - before + before / gain, now.timing, fits=now.verdict.fits)
-    return _change(now, "speculation", f"speculation, {drafted} tokens at acceptance {acceptance:g}", "", after, case)
+    what = f"speculation, {drafted} tokens at acceptance {acceptance:g}"
+    estimated = decode.value_s is not None and verify.value_s is not None
+    return _change(now, "speculation", what, "", after, case, estimated=estimated)
 
 
 def cheapest(changes: Iterable[Change]) -> Change | None:

@@ -106,6 +106,12 @@ def observe(
     ------
     CapacityError
         If torch is missing, ``module`` is not a module, or an argument of the estimate is missing or wrong.
+
+    Examples
+    --------
+    >>> import torch
+    >>> observe(torch.nn.Linear(4, 2), torch.ones(3, 4)).weight_bytes  # ten parameters in fp32
+    40
     """
     estimated = _estimated(model, deploy, batch, tokens)
     observed = _observed(module, inputs)

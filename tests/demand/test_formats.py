@@ -6,7 +6,8 @@ import pytest
 
 import capacity as cap
 from capacity.demand.arithmetic import wider_format
-from capacity.demand.formats import activation_element_bytes, cache_format, state_format
+from capacity.demand.formats import activation_element_bytes, cache_format, state_format, stored_format
+from capacity.demand.modules import modules
 from capacity.units import number_format
 
 
@@ -75,3 +76,11 @@ def test_an_override_of_a_tied_head_says_that_it_is_tied():
     deploy = cap.Deployment(weights="bf16", overrides=[{"part": "lm_head", "format": "int8"}])
     with pytest.raises(cap.CapacityError, match="is tied, it is read as its table is stored; override embedding"):
         cap.weight_bytes(cap.load_model("qwen3-0.6b"), deploy)
+
+
+# A model served in fp16 keeps its norms and biases in fp16; quantised, at 16 bit all the same.
+@pytest.mark.parametrize(("weights", "kept"), [("fp16", "fp16"), ("fp32", "fp32"), ("int8", "bf16"), ("q4_k", "bf16")])
+def test_norms_are_kept_in_the_format_of_wide_weights(llama_3_8b, weights, kept):
+    norm = next(module for module in modules(llama_3_8b) if module.part == "norm")
+
+    assert stored_format(norm, 0, llama_3_8b, cap.Deployment(weights=weights)) == kept

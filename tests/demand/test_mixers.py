@@ -330,3 +330,11 @@ def test_what_the_reference_decoder_has():
 )
 def test_a_mixer_in_a_few_words(mixer, words):
     assert mixers.of(mixer).summary(mixer) == words
+
+
+# A norm over all query and key heads (OLMo-2) has a weight per element, and a bias per element where it has one.
+@pytest.mark.parametrize(("bias", "per_element"), [(False, 1), (True, 2)])
+def test_a_norm_over_all_heads_has_a_weight_and_perhaps_a_bias_per_element(bias, per_element):
+    mixer = ATTENTION.replace(query_key_norm="full", query_key_norm_bias=bias)
+
+    assert counted(mixer)["query_key_norm"][0] == (8 + mixer.kv_heads) * 64 * per_element

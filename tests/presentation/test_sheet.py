@@ -198,7 +198,7 @@ def test_a_sizing_that_does_not_fit_says_in_words_what_its_codes_mean():
     printed = str(found)
 
     assert (found.verdict, found.binding) == ("does not fit", "weights")
-    assert printed.startswith("does not fit: 16.15 GiB missing per device\n")
+    assert printed.startswith("does not fit: 16.15 GiB missing per device; fits on 2 devices")
     assert "weights alone need 86.99 GiB of 71.68 GiB usable per device" in printed  # 46,702,792,704 x 2 bytes
     assert "times that memory does not allow" in printed
 

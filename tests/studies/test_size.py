@@ -224,3 +224,17 @@ def test_weights_beyond_all_bytes_are_one_sentence(make_llama, make_part):
     model = make_llama("vast", 8, 2**31, 2**16, 2**16, 2**15, 2**31, 2**31)
     with pytest.raises(cap.CapacityError, match=r"more than 2\^62 bytes"):
         cap.max_batch(model, make_part(), cap.Deployment(weights="bf16"), context_tokens=1)
+
+
+# Mixtral-8x7B in bf16 is 93.4 GB: two devices of 80 GB hold it.
+def test_a_sizing_that_does_not_fit_says_on_how_many_devices_it_does():
+    model, part = cap.load_model("mixtral-8x7b"), cap.load_hardware(PART)
+    found = cap.size(model, part, cap.Workload(concurrency=1), cap.Deployment(weights="bf16"))
+
+    assert not found.fits
+    assert (found.enough.devices, found.enough.tensor_parallel) == (2, 2)
+    assert "fits on 2 devices (--tensor-parallel 2)" in " ".join(str(found).split())
+    assert (
+        cap.size(model, part, cap.Workload(concurrency=1), cap.Deployment(weights="bf16", tensor_parallel=2)).enough
+        is None
+    )

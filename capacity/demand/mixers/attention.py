@@ -125,7 +125,7 @@ def state_bits(a: Attention, formats: LayerFormats, *, tensor_parallel: int) -> 
 def activation_tensors(a: Attention, *, tensor_parallel: int) -> dict[str, int]:
     """What is alive per token at the end of attention, by name. [element]"""
     kv_heads = max(1, a.kv_heads // tensor_parallel)
-    query_heads = -(-a.query_heads // tensor_parallel)
+    query_heads = a.query_heads // tensor_parallel
     query, key, value = query_heads * a.head_size, kv_heads * a.head_size, kv_heads * a.value_head_size
     attended = query_heads * a.value_head_size
     return {

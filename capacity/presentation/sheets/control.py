@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.presentation.figures import counted
-from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, unique
+from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
 from capacity.presentation.sheets.decision import phase_section, time_words
 from capacity.studies.control_result import Change, ControlPlan, Inputs, PowerSetting, Robots
 
@@ -152,7 +152,8 @@ def _robots(robots: Robots) -> Section:
             "with batching, synchronised requests (as with --robots)", robots.batched_together, robots.largest_tried
         ),
     )
-    return Section("Robots per device", (Column("requests", "text"), Column("robots")), rows)
+    caption = "" if robots.judged else "At most: counted on the bound, for there is no estimate."
+    return Section("Robots per device", (Column("requests", "text"), Column("robots")), rows, caption=caption)
 
 
 def _served(how: str, count: int, largest: int) -> Row:
@@ -174,13 +175,15 @@ def _changes(plan: ControlPlan) -> Section:
     return Section("Changes", columns, tuple(map(_change, plan.changes)), caption=caption)
 
 
+TONES: dict[str, Tone] = {"met": "good", "missed": "bad", "not excluded": "doubtful"}
+
+
 def _change(change: Change) -> Row:
-    verdict = Cell("met", tone="good") if change.met else Cell("missed", tone="bad")
     return (
         Cell(change.what),
         Cell(change.given_as),
         Cell(change.saved_s, "s"),
-        verdict,
+        Cell(change.state, tone=TONES[change.state]),
         Cell(change.latency_s, "s"),
         Cell(change.needed_bytes, "B"),
     )

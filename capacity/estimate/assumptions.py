@@ -1,0 +1,71 @@
+"""What an answer assumes because no one stated it: defaults of the deployment and unsourced figures of the model."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from capacity.demand.arithmetic import sixteen_bit, stated_activations
+from capacity.demand.formats import QUANTISED_PARTS
+from capacity.demand.placement import weight_shards
+from capacity.estimate.case import network
+from capacity.specs.deployment import AS_STORED, Deployment
+from capacity.specs.model import ModelSpec
+from capacity.specs.world import Subject, WorldModelSpec
+from capacity.units import number_format
+
+DEFAULTS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")
+UNSTATED_ACTIVATIONS = (
+    "activations not stated: 16-bit and weight-only formats are computed in 16 bits, fp8 and 4-bit floats as they are; "
+    "a bound takes the fastest path of the part for each stored format"
+)
+
+
+def assumptions(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
+    """Fields of the deployment that were not set, and figures of the model without a verified source, a line each."""
+    return _assumptions(subject, deploy, frozenset(deploy.model_fields_set))
+
+
+@lru_cache(maxsize=512)
+def _assumptions(subject: Subject, deploy: Deployment, given: frozenset[str]) -> tuple[str, ...]:
+    found = []
+    if "kv_cache" not in given and deploy.kv_cache is None:
+        found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
+    if stated_activations(network(subject), deploy) is None:
+        found.append(UNSTATED_ACTIVATIONS)
+    names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
+    found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in given]
+    return (*found, *_of_weights(subject, deploy, "weights" in given), *_of_model(subject, deploy))
+
+
+def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:
+    """What narrow weights leave wide, or the formats of the checkpoint that stand for weights not given."""
+    model = network(subject)
+    found, checkpoint = list(_left_wide(model, deploy)), model.checkpoint
+    if deploy.weights == AS_STORED and checkpoint is not None and not weights_given:
+        parts = [f", {part} {stored}" for part, stored in checkpoint.parts.items()]
+        found.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
+    return tuple(found)
+
+
+def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
+    """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
+    if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
+        return ()
+    chosen = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
+    left: dict[str, list[str]] = {}
+    for shard in weight_shards(model, deploy):
+        module = shard.module
+        if module.stored and not module.vector and module.part not in chosen and shard.format != deploy.weights:
+            left.setdefault(shard.format, []).append(module.part)
+    kept = f", which weights = {deploy.weights} leaves alone"
+    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())
+
+
+def _of_model(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
+    """Stored formats and figures of the model that no source states."""
+    model = network(subject)
+    found, checkpoint = [], model.checkpoint
+    if deploy.weights == AS_STORED and checkpoint is not None and checkpoint.evidence == "assumed":
+        found.append(f"{model.name}: stored formats")
+    fields = dict.fromkeys((*model.assumed, *subject.assumed))
+    return (*found, *(f"{subject.name}: {field}" for field in fields))
