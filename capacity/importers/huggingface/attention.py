@@ -47,14 +47,13 @@ def _grouped(config: Config, facts: TypeFacts) -> Attention:
 
 
 def _kv_heads(config: Config, facts: TypeFacts, heads: int) -> int:
-    given = config.optional_count(facts.keys.kv_heads) if facts.keys.kv_heads else None
-    return given or heads
+    return config.count_or(facts.keys.kv_heads, heads, "as many as heads") if facts.keys.kv_heads else heads
 
 
 def _falcon_kv_heads(config: Config, heads: int) -> int:
     """The new architecture groups queries by ``num_kv_heads``; the old one has one KV head, or all of them."""
     if config.flag("new_decoder_architecture"):
-        return config.optional_count("num_kv_heads") or heads
+        return config.count_or("num_kv_heads", heads, "as many as heads")
     config.given("num_kv_heads")
     return 1 if config.flag("multi_query") else heads
 
@@ -63,9 +62,15 @@ def _head_size(config: Config, facts: TypeFacts, heads: int) -> int:
     given = config.optional_count(facts.keys.head_size) if facts.keys.head_size else None
     if given is not None:
         return given
+    return _equal_share(config, facts, heads, facts.keys.head_size)
+
+
+def _equal_share(config: Config, facts: TypeFacts, heads: int, keys: tuple[str, ...]) -> int:
+    """The width of a head that no key states."""
     hidden = config.count(facts.keys.hidden)
     if hidden % heads:
         raise config.fault(facts.keys.heads, f"= {heads} does not divide the hidden size {hidden}")
+    config.leave_open(keys, f"{hidden // heads}: hidden size / heads")
     return hidden // heads
 
 
@@ -83,7 +88,7 @@ def _latent(config: Config, facts: TypeFacts) -> LatentAttention:
         "kv_rank": config.count("kv_lora_rank"),
         "nope_size": nope,
         "rope_size": config.count("qk_rope_head_dim"),
-        "value_size": config.optional_count("v_head_dim") or config.count(facts.keys.hidden) // heads,
+        "value_size": config.optional_count("v_head_dim") or _equal_share(config, facts, heads, ("v_head_dim",)),
         "biases": biases,
         "indexer": _indexer(config),
     }
@@ -109,7 +114,7 @@ def _layer_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str
     for key in (facts.window_from_key, facts.pattern_key):
         if key:
             config.given(key)
-    kinds = config.names("layer_types", SPANS)
+    kinds = config.names("layer_types", SPANS) if config.has("layer_types") else None
     if kinds is None:
         return _ruled_kinds(config, facts, layers)
     if len(kinds) != layers:
@@ -120,6 +125,7 @@ def _layer_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str
 def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
     if facts.window_rule == "none" or _window(config, facts) is None:
         return ["full_attention"] * layers
+    config.leave_open("layer_types", f"by the rule of type {config.kind}")
     if facts.window_rule == "every":
         return ["sliding_attention"] * layers
     if facts.window_rule == "from_layer":
@@ -152,5 +158,6 @@ def _patterned(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
                 facts.pattern_key, f"= {spelled!r:.40} must be of L and G, in a number that divides the {layers} layers"
             )
         return ["full_attention" if one == "G" else "sliding_attention" for one in spelled] * (layers // len(spelled))
-    period = (config.optional_count(facts.pattern_key) if facts.pattern_key else None) or facts.pattern or 1
+    usual = facts.pattern or 1
+    period = config.count_or(facts.pattern_key, usual, "the period of the type") if facts.pattern_key else usual
     return ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)]

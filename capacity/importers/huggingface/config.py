@@ -18,7 +18,8 @@ _ABSENT = object()
 class Config:
     """The keys of one configuration. A key may be dotted; several names for one fact must agree.
 
-    ``harmless`` keys need no reader; for ``required`` ones no default of the type is taken.
+    ``harmless`` keys need no reader; for ``required`` ones no default of the type is taken; of the keys with a
+    default only ``nullable`` ones may be null. What the file leaves open is noted with what takes its place.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Config:
         kind: str,
         harmless: tuple[str, ...] = (),
         required: frozenset[str] = frozenset(),
+        nullable: tuple[str, ...] = (),
     ) -> None:
         self.data = data
         self.where = where
@@ -37,6 +39,8 @@ class Config:
         self.assumed: list[str] = []
         self.defaults = defaults
         self._required = required
+        self._nullable = nullable
+        self._left_open: dict[str, str] = {}
         self._read: set[str] = set(harmless)
 
     def count(self, keys: Keys, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
@@ -47,7 +51,7 @@ class Config:
         return value
 
     def optional_count(self, keys: Keys, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int | None:
-        """A whole number, or None where the key is null or nowhere."""
+        """A whole number, or None where the key is null or nowhere and has no default."""
         value = self.value(keys)
         if value is None:
             return None
@@ -57,8 +61,15 @@ class Config:
             raise self.fault(keys, f"must be between {minimum} and {maximum}, got {_short(value)}")
         return value
 
+    def count_or(self, keys: Keys, derived: int, rule: str, *, minimum: int = 1) -> int:
+        """A whole number, or the one that the type derives by a ``rule`` where the file leaves it open."""
+        value = self.optional_count(keys, minimum=minimum)
+        if value is None:
+            self.leave_open(keys, f"{derived}: {rule}")
+        return derived if value is None else value
+
     def flag(self, keys: Keys) -> bool:
-        """True or false; null counts as false."""
+        """True or false; off where the file leaves it open and the type has no default."""
         value = self.value(keys)
         if value is None:
             return False
@@ -92,36 +103,51 @@ class Config:
     def value(self, keys: Keys) -> Any:
         """The value in the file, or the default of the type with a note, or None. A required key has no default."""
         given = self.given(keys)
+        if given is None:
+            return self._null(keys)
         if given is not _ABSENT:
             return given
         name = _first(keys)
         default = self.defaults.get(name)
         if default is not None and name in self._required:
             raise self.fault(keys, f"is missing; {default}, the default of type {self.kind}, cannot replace a shape")
-        off = default is False and "tie" not in name  # a switch that a file does not name is off
-        if default is not None and not off and name not in self.assumed:
+        if default is None or (default is False and "tie" not in name):  # a switch that a file does not name is off
+            self.leave_open(keys, "none" if default is None else "off")
+        elif name not in self.assumed:
             self.assumed.append(name)
             shown = str(default).lower() if isinstance(default, bool) else default
             self.notes.append(f"{name} is absent: assumed {shown}, the default of type {self.kind}")
         return default
+
+    def leave_open(self, keys: Keys, instead: str) -> None:
+        """Note what takes the place of a key that is absent or null; what says more replaces what says less."""
+        if keys and self._left_open.get(_first(keys)) in (None, "none", "off"):
+            self._left_open[_first(keys)] = instead
+
+    def _null(self, keys: Keys) -> None:
+        """A null where the type allows one, or has no default: nothing is stated."""
+        default = self.defaults.get(_first(keys))
+        if default is not None and _first(keys) not in self._nullable:
+            raise self.fault(keys, f"is null, which type {self.kind} does not allow; give its value")
+        self.leave_open(keys, "off" if isinstance(default, bool) else "none")
 
     def has(self, keys: Keys) -> bool:
         """Whether the file itself has the key with a value other than null."""
         return self.given(keys) not in (_ABSENT, None)
 
     def given(self, keys: Keys) -> Any:
-        """The value under any of the names, or a marker for absent. Names that disagree are an error."""
+        """The value under any of the names, null, or a marker for absent. Names that disagree are an error."""
         found: dict[str, Any] = {}
         for key in (keys,) if isinstance(keys, str) else keys:
             self._read.add(key)
             value = self._look_up(key)
             if value is not _ABSENT:
                 found[key] = value
-        values = list(found.values())
-        if any(value != values[0] for value in values[1:] if value is not None):
+        values = [value for value in found.values() if value is not None]
+        if any(value != values[0] for value in values[1:]):
             pairs = " and ".join(f"{key} = {_short(value)}" for key, value in found.items())
             raise SpecError(f"{self.where}: {pairs} name the same fact and disagree")
-        return values[0] if values else _ABSENT
+        return values[0] if values else None if found else _ABSENT
 
     def require(self, key: str, allowed: Iterable[Any]) -> None:
         """Refuse a value of ``key`` that is not one of those supported; absent and null are left to the type."""
@@ -135,7 +161,7 @@ class Config:
         return SpecError(f"{self.where}: {_first(keys)} {complaint}")
 
     def finish(self) -> None:
-        """Refuse unread keys that matter for memory; note the others.
+        """Refuse unread keys that matter for memory; note the others, and what the file leaves open.
 
         Raises
         ------
@@ -155,6 +181,8 @@ class Config:
             ignored.append(key)
         if ignored:
             self.notes.append(f"ignored keys: {', '.join(sorted(ignored)[:30])}")
+        if self._left_open:
+            self.notes.append(f"not stated: {', '.join(f'{key} ({what})' for key, what in self._left_open.items())}")
 
     def _supported(self, key: str) -> str:
         close = difflib.get_close_matches(key, sorted(self._read), n=3, cutoff=0.55)

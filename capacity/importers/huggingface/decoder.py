@@ -113,7 +113,7 @@ def _after(config: Config, facts: TypeFacts, hidden: int, vocabulary: int, norms
 
 
 def _table_width(config: Config, facts: EmbeddingFacts, hidden: int) -> int:
-    return (config.optional_count(facts.projection) if facts.projection else None) or hidden
+    return config.count_or(facts.projection, hidden, "as the hidden size") if facts.projection else hidden
 
 
 def _note_uncounted(config: Config, key: str, meaning: str) -> None:

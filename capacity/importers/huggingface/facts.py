@@ -123,11 +123,13 @@ class TypeFacts(Spec):
     ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds in addition to the model.
 
     A ``nested`` type is the text part of a larger configuration: its library omits class defaults there.
+    ``nullable`` keys have a default, and null means something else: the class and its modules accept it.
     """
 
     model_type: str
     source: str
     nested: bool = False
+    nullable: tuple[str, ...] = ()
     defaults: FrozenMapping[str, Any] = FrozenMapping()
     keys: ShapeKeys = ShapeKeys()
     attention: AttentionFacts = AttentionFacts()

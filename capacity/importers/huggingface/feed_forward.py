@@ -12,7 +12,7 @@ def feed_forwards(config: Config, facts: TypeFacts, layers: int) -> list[FeedFor
     if facts.experts is None:
         return [_dense(config, facts, facts.keys.intermediate)] * layers
     experts = facts.experts
-    if not config.optional_count(experts.count, minimum=0):
+    if not config.count(experts.count, minimum=0):
         return [_dense(config, facts, experts.dense_width or facts.keys.intermediate)] * layers
     sparse = _sparse_layers(config, experts, layers)
     routed = _experts(config, experts) if any(sparse) else None
@@ -29,6 +29,7 @@ def _dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:
         if table.multiple is None:
             raise config.fault(keys, "is missing, and its type has no default for it")
         width = table.multiple * config.count(facts.keys.hidden)
+        config.leave_open(keys, f"{width}: {table.multiple} x hidden size")
     if width % table.divisor:
         raise config.fault(keys, f"= {width} must be a multiple of {table.divisor}: the file counts gate and up")
     return Dense.parse(

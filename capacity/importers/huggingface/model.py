@@ -71,7 +71,7 @@ def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: boo
     kind = _model_type(data, where)
     facts = facts_of(kind)
     required = frozenset[str]() if nested or facts.nested else frozenset(row[0] for row in facts.shapes)
-    config = Config(data, where, facts.defaults, kind, facts.harmless, required)
+    config = Config(data, where, facts.defaults, kind, facts.harmless, required, facts.nullable)
     for key in ("quantization_config", "compression_config"):
         config.given(key)
     try:
