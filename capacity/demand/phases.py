@@ -58,9 +58,14 @@ class Phase:
     flows: bool = False
 
     @property
+    def on_one_rank(self) -> bool:
+        """Whether there is no pipeline."""
+        return len(self.by_rank) == 1 and self.by_rank[0].ranks == 1
+
+    @property
     def work(self) -> Work:
         """Of one pass, on the devices of all pipeline ranks that a token passes."""
-        if len(self.by_rank) == 1 and self.by_rank[0].ranks == 1:
+        if self.on_one_rank:
             return self.by_rank[0].work
         return joined([item.work for item in self.by_rank for _ in range(item.ranks)])
 

@@ -17,6 +17,7 @@ from capacity.estimate.time import (
     SIDES,
     PhaseFigures,
     arithmetic_of,
+    bound_figures,
     bound_side,
     calibrations_of,
     efficiency_ceilings,
@@ -26,6 +27,7 @@ from capacity.estimate.time import (
 )
 from capacity.results import Decision, PhaseTime
 from capacity.specs.calibration import Calibration
+from capacity.supply.ceilings import bound_ceilings
 
 
 def decide(case: Case, phases: Sequence[Phase]) -> Decision:
@@ -71,14 +73,18 @@ def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
     CapacityError
         As `decide`.
     """
+    _check_phases(phases)
+    ceilings = case.ceilings(arithmetic_of(phases))
+    found = calibrations_of(case, phases)
+    return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, found, strict=True)]
+
+
+def _check_phases(phases: Sequence[Phase]) -> None:
     if not phases:
         raise CapacityError("a decision needs at least one phase")
     for phase in phases:
         if phase.passes < 1:
             raise CapacityError(f"phase {phase.name!r} has {phase.passes} passes; at least 1 is allowed")
-    ceilings = case.ceilings(arithmetic_of(phases))
-    found = calibrations_of(case, phases)
-    return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, found, strict=True)]
 
 
 def decision_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray, bool]:
@@ -91,9 +97,14 @@ def decision_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray, bool]:
     phases : sequence of Phase
         In the order in which they run.
     """
-    figures = decision_figures(case, phases)
-    times = [item.bound_s if item.value_s is None else item.value_s for item in figures]
-    return total(times), all(item.value_s is not None for item in figures)
+    _check_phases(phases)
+    highest = bound_ceilings(case.hardware, arithmetic_of(phases))
+    times, estimated = [], True
+    for phase, item in zip(phases, calibrations_of(case, phases), strict=True):
+        found = bound_figures(case, phase, highest, item)
+        times.append(found.bound_s if found.value_s is None else found.value_s)
+        estimated = estimated and found.value_s is not None
+    return total(times), estimated
 
 
 def _remarks(case: Case, phases: Sequence[Phase], found: Sequence[Calibration]) -> list[str]:

@@ -96,24 +96,42 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
         moved = moved + block.moved_bytes.sum(axis=0)
         if block.routed:
             surplus = surplus + (block.moved_bytes - fewest).sum(axis=0)
-        for row, item in enumerate(block.arithmetic):
-            flop[item] = flop[item] + block.flop[row] if item in flop else block.flop[row]
+        for item, alike in _alike(block.arithmetic):
+            computed = block.flop[alike].sum(axis=0)
+            flop[item] = flop[item] + computed if item in flop else computed
     idle, skipped = [], dict.fromkeys(flop, np.asarray(0.0))
     for operator, item, count in work.idle:
         skipped[item] = skipped[item] + count
         idle.append((operator, count / ceilings.flop_per_s[item]))
     least_bytes, least_flop = roofline.least_work(
         moved,
-        np.array(np.broadcast_arrays(*flop.values())),
+        _stacked(flop),
         surplus_expert_bytes=surplus,
         cache_bytes=ceilings.cache_bytes,
-        idle_flop=np.array(np.broadcast_arrays(*skipped.values())) if idle else 0.0,
+        idle_flop=_stacked(skipped) if idle else 0.0,
     )
     compute_s = np.asarray(0.0)
     for row, item in enumerate(flop):
         compute_s = compute_s + least_flop[row] / ceilings.flop_per_s[item]
     memory_s = least_bytes / ceilings.bytes_per_s
     return LeastTimes(tuple(rows), tuple(idle), memory_s, compute_s, roofline.bound_s(memory_s, compute_s))
+
+
+def _stacked(table: dict[Arithmetic, FloatArray]) -> FloatArray:
+    """The values of a table along a new first axis."""
+    values = list(table.values())
+    return values[0][None] if len(values) == 1 else np.array(np.broadcast_arrays(*values))
+
+
+@lru_cache(maxsize=1024)
+def _alike(arithmetic: tuple[Arithmetic, ...]) -> tuple[tuple[Arithmetic, list[int] | slice], ...]:
+    """The rows of each arithmetic."""
+    if len(set(arithmetic)) == 1:
+        return ((arithmetic[0], slice(None)),)
+    rows: dict[Arithmetic, list[int]] = {}
+    for row, item in enumerate(arithmetic):
+        rows.setdefault(item, []).append(row)
+    return tuple(rows.items())
 
 
 def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:

@@ -24,6 +24,7 @@ from capacity.supply.ceilings import Ceilings, measured_ceilings, sheet_ceilings
 from capacity.units import Arithmetic
 
 SIDES = ("memory", "compute")
+ONCE = np.asarray(1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,46 @@ def arithmetic_of(phases: Sequence[Phase]) -> frozenset[Arithmetic]:
     return frozenset(found)
 
 
+@dataclass(frozen=True, eq=False)
+class BoundFigures:
+    """The least work of one phase on each kind of pipeline rank, how often each counts, and its bound. [s]"""
+
+    least: list[LeastTimes]
+    weights: list[FloatArray]
+    bound_s: FloatArray
+    value_s: FloatArray | None
+
+
+def bound_figures(case: Case, phase: Phase, highest: Ceilings, calibration: Calibration | None) -> BoundFigures:
+    """Bound of one phase, and its estimate with a calibration; no estimate lies below the bound.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phase : Phase
+        Work of its passes.
+    highest : Ceilings
+        Those of the bound.
+    calibration : Calibration or None
+        Constants of the law.
+    """
+    least = []
+    for item in phase.by_rank:
+        least.append(least_times(item.least, highest))
+    weights = [ONCE] if phase.on_one_rank else weights_of([item.bound_s for item in least], phase)
+    bound = np.asarray(phase.passes * weighted([item.bound_s for item in least], weights))
+    if calibration is None:
+        return BoundFigures(least, weights, bound, None)
+    rates = efficiency_ceilings(case, frozenset(highest.flop_per_s), calibration)
+    value = np.maximum(bound, phase.passes * calibrated_s(phase, rates, calibration))
+    return BoundFigures(least, weights, bound, value)
+
+
 def phase_figures(
     case: Case, phase: Phase, ceilings: tuple[Ceilings, Ceilings], calibration: Calibration | None
 ) -> PhaseFigures:
-    """Bound and roofline of one phase, and its estimate with a calibration; no estimate lies below the bound.
+    """Bound and roofline of one phase, and its estimate with a calibration.
 
     Parameters
     ----------
@@ -74,29 +111,25 @@ def phase_figures(
         Constants of the law.
     """
     highest, sheet = ceilings
-    least, operators = [], []
+    found = bound_figures(case, phase, highest, calibration)
+    operators = []
     for item in phase.by_rank:
-        least.append(least_times(item.least, highest))
         operators.append(operator_times(item.work, sheet, routing_exponent=1.0))
-    if len(least) == 1 and phase.by_rank[0].ranks == 1:
-        of_bound, of_roofline = [np.asarray(1.0)], [np.asarray(1.0)]
-        times = least[0].bound_s, operators[0].total_s, least[0].memory_s, least[0].compute_s
-    else:
-        of_bound = weights_of([item.bound_s for item in least], phase)
-        of_roofline = weights_of([item.total_s for item in operators], phase)
-        times = (
-            weighted([item.bound_s for item in least], of_bound),
-            weighted([item.total_s for item in operators], of_roofline),
-            weighted([item.memory_s for item in least], of_bound),
-            weighted([item.compute_s for item in least], of_bound),
-        )
-    bound, roofline, memory, compute = [np.asarray(phase.passes * time) for time in times]
-    value = None
-    if calibration is not None:
-        rates = efficiency_ceilings(case, frozenset(sheet.flop_per_s), calibration)
-        value = np.maximum(bound, phase.passes * calibrated_s(phase, rates, calibration))
+    rooflines = [item.total_s for item in operators]
+    weights = [ONCE] if phase.on_one_rank else weights_of(rooflines, phase)
+    passes = phase.passes
     return PhaseFigures(
-        phase, least, operators, of_bound, of_roofline, bound, roofline, memory, compute, value, calibration
+        phase=phase,
+        least=found.least,
+        operators=operators,
+        bound_weights=found.weights,
+        roofline_weights=weights,
+        bound_s=found.bound_s,
+        roofline_s=np.asarray(passes * weighted(rooflines, weights)),
+        memory_s=np.asarray(passes * weighted([item.memory_s for item in found.least], found.weights)),
+        compute_s=np.asarray(passes * weighted([item.compute_s for item in found.least], found.weights)),
+        value_s=found.value_s,
+        calibration=calibration,
     )
 
 
@@ -110,8 +143,6 @@ def weights_of(rank_s: Sequence[FloatArray], phase: Phase) -> list[FloatArray]:
     phase : Phase
         Its ranks and turns.
     """
-    if len(rank_s) == 1 and phase.by_rank[0].ranks == 1:
-        return [np.asarray(1.0)]
     times = np.array(np.broadcast_arrays(*rank_s))
     return list(rank_weights(times, [item.ranks for item in phase.by_rank], turns=phase.turns, flows=phase.flows))
 
