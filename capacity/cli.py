@@ -70,6 +70,8 @@ def root(
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    if sys.stdout is None or sys.stderr is None:  # closed by the caller
+        os._exit(WRONG_INPUT)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file may be named by bytes that are not valid text
     sys.exit(run(sys.argv[1:]))
@@ -86,6 +88,11 @@ def run(arguments: list[str]) -> int:
     except _ClickException as error:
         return _refuse_usage(error)
     except BrokenPipeError:  # the reader of a pipe left: not a fault of the question
+        _drop_output()
+        return DONE
+    except SystemExit as leaving:  # typer turns a broken pipe into exit code 1, which means something else here
+        if getattr(leaving.__context__, "errno", None) != errno.EPIPE:
+            raise
         _drop_output()
         return DONE
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from capacity.errors import CapacityError
 
 LARGEST_COUNT = 2**31  # a product of counts above this could leave 64 bits unnoticed
 MIN_TIME_S, MAX_TIME_S = 1e-15, 1e15  # far beyond any clock, and no quotient or sum of two overflows a float
-MAX_DIMENSIONS = 64  # of an array
+MAX_DIMENSIONS = 32  # of an array that numpy broadcasts
+MAX_POINTS = 2**27  # of one question: several arrays of floats of that size are held at once
 
 
 def whole(name: str, value: ArrayLike | None, *, minimum: int = 1) -> Any:
@@ -185,11 +187,16 @@ def same_shape(**numbers: Any) -> None:
     CapacityError
         One sentence with the shape of each.
     """
+    shapes = [np.shape(number) for number in numbers.values()]
+    if max(map(len, shapes), default=0) > MAX_DIMENSIONS:
+        raise CapacityError(f"{', '.join(numbers)}: arrays of at most {MAX_DIMENSIONS} dimensions are allowed")
     try:
-        np.broadcast_shapes(*(np.shape(number) for number in numbers.values()))
+        points = math.prod(np.broadcast_shapes(*shapes))
     except ValueError:
-        shapes = ", ".join(f"{name} {np.shape(number)}" for name, number in numbers.items())
-        raise CapacityError(f"these arrays do not broadcast together: {shapes}") from None
+        listed = ", ".join(f"{name} {np.shape(number)}" for name, number in numbers.items())
+        raise CapacityError(f"these arrays do not broadcast together: {listed}") from None
+    if points > MAX_POINTS:
+        raise CapacityError(f"{', '.join(numbers)} broadcast to {points:,} points; at most {MAX_POINTS:,} are allowed")
 
 
 def shown(value: Any) -> str:

@@ -33,6 +33,13 @@ class Result:
         """Everything as plain Python values, arrays as lists; units are in the names."""
         return _plain(self)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, arrays element by element."""
+        return type(self) is type(other) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self.to_dict())))
+
     def __str__(self) -> str:
         from capacity.presentation import terminal
 
@@ -58,7 +65,7 @@ class OperatorRow:
     bound_by: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Estimate(Result):
     """A time [s]: the bound that no engine beats, the roofline of an ordinary engine on the datasheet, the attainable
     time on measured ceilings, and a calibrated value with its band.
@@ -238,7 +245,7 @@ class Enough:
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Sizing(Result):
     """One replica of a model on a part under a workload: does it fit, what limits it, and how fast it can be.
 

@@ -21,7 +21,9 @@ _BYTE_UNITS = {"b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB}
 _BYTE_UNITS |= {"kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40}
 _BITS = re.compile("[KMGT]i?b")
 _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
-_QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,3})?)\s*([A-Za-zµ/]*)\s*", re.IGNORECASE)
+_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # 1,024 as sizes are printed, or 1_024 as in Python
+_QUANTITY = re.compile(rf"\s*({_WHOLE}(?:\.[0-9]*)?(?:e[+-]?[0-9]{{1,3}})?)\s*([A-Za-zµ/]*)\s*", re.IGNORECASE)
+MAX_QUANTITY_LETTERS = 100
 
 
 def parse_bytes(text: str | float) -> int:
@@ -53,10 +55,11 @@ def _parse(text: str | float, units: Mapping[str, float], kind: str, example: st
     if isinstance(text, int | float) and not isinstance(text, bool):
         value, unit = float(text), ""
     else:
-        match = _QUANTITY.fullmatch(str(text)[:100])
+        written = str(text)
+        match = _QUANTITY.fullmatch(written) if len(written) <= MAX_QUANTITY_LETTERS else None
         if match is None:
             raise CapacityError(f"{str(text)[:40]!r} is not a {kind}; write for example {example!r}")
-        value, unit = float(match[1].replace("_", "")), match[2].lower()
+        value, unit = float(match[1].replace("_", "").replace(",", "")), match[2].lower()
         if unit in units and _BITS.match(match[2]):
             raise CapacityError(f"{text!r}: a small b means bits; write a capital B for bytes, as in {example!r}")
     if unit and unit not in units:

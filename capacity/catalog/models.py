@@ -152,8 +152,18 @@ def user_folders(folders: Folders) -> tuple[str, ...]:
 
 
 def file_stamp(path: str) -> Stamp:
-    """Changes when the file does, so that an edited file is read again."""
-    status = os.stat(path)
+    """Changes when the file does, so that an edited file is read again.
+
+    Raises
+    ------
+    SpecError
+        If it is a link that leads nowhere or in a circle, or is gone.
+    """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        what = "a link that leads nowhere" if os.path.islink(path) else "cannot be read"
+        raise SpecError(f"{path}: {what} ({error.strerror}); is the download complete?") from None
     return path, status.st_mtime_ns, status.st_size, status.st_ino
 
 

@@ -19,6 +19,7 @@ from capacity.catalog.models import Folders, Stamp, file_stamp, user_folders
 from capacity.errors import SpecError, unknown_name
 from capacity.files import package_data
 from capacity.files.text_file import name_or_path, read_toml
+from capacity.specs.base import MAX_PATTERN_LETTERS
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.hardware_tables import still_measured
 from capacity.specs.prices import Price
@@ -220,8 +221,18 @@ def _patterns(own: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """The list of names under a key; anything else is left to the validators to refuse."""
+    """The list of names under a key.
+
+    Raises
+    ------
+    SpecError
+        If it holds something else: laid over another part it would be dropped in silence.
+    """
     value = table.get(key, ())
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise SpecError(f"{key} must be a list of names, got {value!r:.60}")
+    if longest := next((name for name in value if len(name) > MAX_PATTERN_LETTERS), None):
+        raise SpecError(f"{key}: {longest[:40]!r}... is longer than {MAX_PATTERN_LETTERS} letters")
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()
 
 

@@ -16,6 +16,7 @@ from capacity.files.text_file import name_or_path
 from capacity.files.yaml_file import read_yaml
 from capacity.importers.worlds.lerobot import policy_base, policy_changes
 from capacity.importers.worlds.model import import_world_model
+from capacity.inputs import check_kind
 from capacity.specs.world import WorldModelSpec
 
 
@@ -47,6 +48,7 @@ def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: s
     >>> load_world_model("pi0").head.chunk_actions
     50
     """
+    check_kind("name", name, str, none=True)
     if isinstance(source, Mapping):
         own = name or str(source.get("name", source.get("type", "world model")))
         return _from_table(source, own, where=own)

@@ -26,6 +26,7 @@ STYLES = {
     "verdict bad": "bold red",
     "verdict doubtful": "bold yellow",
 }
+MIN_WIDTH = 20
 UNKNOWN_WIDTH = 100  # where no terminal says how wide it is
 
 
@@ -35,6 +36,8 @@ def show(answer: Any, console: Console | None = None) -> None:
     from rich.text import Text
 
     screen = console or Console(highlight=False)
+    if screen.width < MIN_WIDTH:  # COLUMNS=0, and terminals that do not know their width
+        screen.width = MIN_WIDTH
     rule = "─" if screen.encoding.lower().startswith("utf") else "-"
     for spans in lines(_sheet(answer), screen.width, rule):
         text = Text()

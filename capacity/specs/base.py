@@ -109,6 +109,18 @@ class Spec(BaseModel):
     def __hash__(self) -> int:
         return self.hash_value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse a change in place: a spec is the key of what was computed from it.
+
+        Raises
+        ------
+        SpecError
+            Always.
+        """
+        raise SpecError(
+            f"{type(self).__name__}.{name} cannot be changed in place; make a copy with replace({name}=...)"
+        )
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What a notebook shows: the text of a spec that has one of its own, else its fields."""
         own = type(self).__str__ is not BaseModel.__str__
@@ -156,13 +168,16 @@ class Spec(BaseModel):
         return type(self).parse(data, where=getattr(self, "name", type(self).__name__))
 
 
+MAX_PATTERN_LETTERS = 200  # matching grows with the square of a pattern
+
+
 class Source(Spec):
     """The source of figures: the dotted fields it covers (``*`` allowed) and a citation with a date.
 
     ``published`` is a printed figure; ``measured`` comes from a run of this package.
     """
 
-    fields: tuple[str, ...]
+    fields: tuple[Annotated[str, Field(max_length=MAX_PATTERN_LETTERS)], ...]
     cite: Annotated[str, Field(min_length=4)]
     confidence: Literal["A", "B", "C"] | None = None
     evidence: Literal["published", "measured"] = "published"

@@ -22,7 +22,10 @@ def _known_path(name: str) -> str:
 
 
 PathName = Annotated[str, AfterValidator(_known_path)]
-Rates = FrozenMapping[PathName, Positive]
+Rate = Annotated[
+    float, Field(ge=1e6, le=1e20, allow_inf_nan=False)
+]  # [FLOP/s], from a slow core to far beyond any part
+Rates = FrozenMapping[PathName, Rate]
 
 
 class Memory(Spec):

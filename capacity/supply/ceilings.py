@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from capacity.errors import CapacityError
 from capacity.formulas import roofline
+from capacity.inputs import check_kind
 from capacity.specs.calibration import TypicalShare
 from capacity.specs.hardware import HardwareSpec
 from capacity.supply.paths import bound_paths, no_path, require_path
@@ -273,6 +274,7 @@ def ridge_point(hardware: HardwareSpec, compute_format: str, *, attainable: bool
     CapacityError
         If the part has no path for the format, or measured ceilings are wanted and were not measured.
     """
+    check_kind("attainable", attainable, bool)
     name = number_format(compute_format).name
     flop_per_s, bytes_per_s = hardware.peak(name), hardware.memory.bytes_per_s
     if flop_per_s is None:

@@ -143,6 +143,18 @@ def test_experts_are_read_where_a_token_visits_them(one_layer, sequences, tokens
     assert flop == sequences * tokens * 2 * 2 * one
 
 
+# However many tokens there are, they may all visit the same experts; over two devices of four each the busiest reads
+# at least half of three, rounded up.
+@pytest.mark.parametrize(("used", "degree", "least"), [(1, None, 1), (3, None, 3), (3, 2, 2), (4, 2, 2)])
+def test_a_pass_reads_no_fewer_experts_than_a_token_visits(one_layer, used, degree, least):
+    model = one_layer("full", Experts(experts=8, experts_per_token=used, intermediate_size=24))
+    deploy = BF16 if degree is None else BF16.replace(data_parallel=degree, expert_parallel=degree)
+    found = work(decoder_operators(model, deploy), asked(64, 1, 100))
+    (block,) = [block for block in found.blocks if block.routed]
+
+    assert block.fewest_bytes[block.routed[0].row] == least * 3 * 16 * 24 * 2
+
+
 SHARED = (
     pytest.param(np.array([1, 2, 7, 64]), 1, 100, id="batches"),
     pytest.param(3, 1, np.array([0, 1, 3, 4, 5, 1000]), id="contexts"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -17,15 +18,26 @@ def cache_folder() -> Path:
     CapacityError
         If neither can be written.
     """
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capacity"
+    stated = Path(
+        os.environ.get("XDG_CACHE_HOME") or ""
+    )  # one that is not absolute is to be ignored, says its standard
+    home = (stated if stated.is_absolute() else Path.home() / ".cache") / "capacity"
     for folder in (home, Path(tempfile.gettempdir()) / f"capacity-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+        if os.access(folder, os.W_OK) and _is_private(folder):
             return folder
-    raise CapacityError(f"{home} cannot be written; set XDG_CACHE_HOME to a folder for compiled kernels")
+    raise CapacityError(
+        f"{home} cannot be written, or others may write to it; set XDG_CACHE_HOME to a folder for compiled kernels"
+    )
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder, not a link to one, is the user's own and closed to others: libraries are loaded from it."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def write_cached(path: Path, content: bytes) -> None:

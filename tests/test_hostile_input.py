@@ -1,0 +1,176 @@
+"""Input that an adversary tried: one sentence each, never a traceback, and never a number for a wrong question."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import capacity as cap
+from capacity.errors import CapacityError
+from capacity.units import format_bytes, format_seconds, parse_bytes, parse_seconds
+
+H100 = "nvidia-h100-sxm5-80gb"
+BF16 = cap.Deployment(weights="bf16")
+SIZE = ["size", "llama-3-8b", H100]
+HUGE = {
+    "model_type": "llama", "hidden_size": 2**31, "intermediate_size": 2**31, "num_hidden_layers": 10_000,
+    "num_attention_heads": 32, "vocab_size": 32_000, "max_position_embeddings": 4096, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def command(*arguments, **options):
+    run = [sys.executable, "-m", "capacity.cli", *arguments]
+    return subprocess.run(run, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+# What follows the hundredth letter was dropped unread.
+@pytest.mark.parametrize(
+    "text", ["0" * 98 + "80 GiB", "80" + " " * 98 + "GiB", "80 GiB" + " " * 94 + "; or was it 40?", "1" * 400]
+)
+def test_a_size_is_read_whole_or_not_at_all(text):
+    with pytest.raises(CapacityError, match="is not a number of bytes"):
+        parse_bytes(text)
+
+
+def test_a_time_is_read_whole_or_not_at_all():
+    with pytest.raises(CapacityError, match="is not a time"):
+        parse_seconds("0." + "0" * 98 + "50 ms")
+
+
+@pytest.mark.parametrize("text", ["8__0_ GiB", "_80 GiB", "80_ GiB", "8,0 GiB", "９ GiB"])
+def test_digits_are_written_as_numbers_are(text):
+    with pytest.raises(CapacityError):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("count", [1, 1000 * 2**20, 1023 * 2**30, 85_520_809_984])
+def test_a_printed_size_is_read_again(count):
+    assert parse_bytes(format_bytes(count, digits=6)) == pytest.approx(count, rel=1e-5)
+
+
+@pytest.mark.parametrize("seconds", [1e-3, 0.05, 1.5, 100.0, 7_500_000.0])
+def test_a_printed_time_is_read_again(seconds):
+    assert parse_seconds(format_seconds(seconds)) == pytest.approx(seconds, rel=1e-2)
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1.0, 1e38, 1e300])
+def test_a_peak_has_a_range(rate):
+    with pytest.raises(CapacityError, match=r"peak_flop_per_s\.bf16"):
+        cap.load_hardware(H100).replace(**{"peak_flop_per_s.bf16": rate})
+
+
+@pytest.mark.parametrize("name", ["tdmpc2-5m", "v-jepa-2-vit-l", "v-jepa-2-vit-g"])
+@pytest.mark.parametrize("ask", [cap.size, cap.tpot])
+def test_a_network_that_makes_no_tokens_is_not_sized(name, ask):
+    numbers = {} if ask is cap.size else {"batch": 1, "context_tokens": 10}
+    deploy = (None, BF16) if ask is cap.size else (BF16,)
+    with pytest.raises(CapacityError, match="has no decoder stage: it does not make tokens one at a time"):
+        ask(cap.load_world_model(name).model, cap.load_hardware(H100), *deploy, **numbers)
+
+
+@pytest.mark.parametrize("ask", [cap.parameter_count, lambda model: cap.weight_bytes(model, BF16)])
+def test_products_beyond_64_bits_are_refused(ask):
+    with pytest.raises(CapacityError, match=r"more than 2\^62"):
+        ask(cap.load_model(HUGE))
+
+
+def test_arrays_that_broadcast_beyond_memory_are_refused():
+    model, part = cap.load_model("llama-3-8b"), cap.load_hardware(H100)
+    with pytest.raises(CapacityError, match="broadcast to 1,000,000,000,000 points"):
+        cap.tpot(model, part, BF16, batch=np.ones((10**6, 1), int), context_tokens=np.ones((1, 10**6), int))
+    with pytest.raises(CapacityError, match="at most 32 dimensions"):
+        cap.tpot(model, part, BF16, batch=np.ones((1,) * 33, int), context_tokens=1)
+
+
+def test_a_name_is_text():
+    with pytest.raises(CapacityError, match="name must be a str"):
+        cap.load_world_model({"name": "x"}, name=3)
+
+
+def test_a_spec_is_not_changed_in_place():
+    with pytest.raises(CapacityError, match=r"Deployment\.weights cannot be changed in place"):
+        BF16.weights = "int8"
+
+
+def test_results_are_compared_and_hashed():
+    model, part = cap.load_model("llama-3-8b"), cap.load_hardware(H100)
+    one, same, other = (cap.tpot(model, part, BF16, batch=np.array([1, n]), context_tokens=5) for n in (2, 2, 3))
+
+    assert one == same
+    assert one != other
+    assert len({cap.size(model, part), cap.size(model, part)}) == 1
+
+
+def test_measured_ceilings_are_asked_for_with_true_or_false():
+    with pytest.raises(CapacityError, match="attainable must be a bool"):
+        cap.ridge_point(cap.load_hardware(H100), "bf16", attainable="no")
+
+
+def test_assumed_figures_are_a_list():
+    with pytest.raises(CapacityError, match="assumed must be a list of names"):
+        cap.load_hardware({"based_on": H100, "name": "y", "assumed": 3})
+
+
+def test_a_pattern_of_brackets_is_refused_at_once():
+    started = time.process_time()
+    with pytest.raises(CapacityError, match="is longer than 200 letters"):
+        cap.load_hardware({"based_on": H100, "name": "y", "sources": [{"fields": ["[" * 16_000], "cite": "a test"}]})
+    assert time.process_time() - started < 2
+
+
+def test_a_reader_that_leaves_is_no_missed_objective():
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m capacity.cli {' '.join(SIZE)} | head -1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+
+
+def test_closed_output_is_no_traceback():
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m capacity.cli {' '.join(SIZE)} >&-"],
+        capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["0", "1"])
+def test_a_terminal_without_columns_is_printed_to(columns):
+    assert len(command(*SIZE, env={**os.environ, "COLUMNS": columns}).stdout) > 500
+
+
+# A half-downloaded folder of a hub is full of links that lead nowhere.
+def test_a_link_that_leads_nowhere_is_one_sentence(tmp_path):
+    config = {name: value for name, value in HUGE.items()} | {"hidden_size": 4096, "intermediate_size": 11_008}
+    (tmp_path / "config.json").write_text(
+        str(config | {"num_hidden_layers": 2}).replace("'", '"').replace("False", "false")
+    )
+    (tmp_path / "model.safetensors").symlink_to("../../blobs/missing")
+    done = command("size", str(tmp_path), H100)
+
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+    assert "model.safetensors" in done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
+def test_no_library_is_loaded_from_a_folder_that_others_may_write(tmp_path, monkeypatch, mode):
+    from capacity.measure.decoder.build_cache import cache_folder
+
+    open_to_all = tmp_path / "capacity"
+    open_to_all.mkdir()
+    open_to_all.chmod(mode)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "own"))
+
+    assert cache_folder() != open_to_all
+    assert stat.S_IMODE(cache_folder().lstat().st_mode) & 0o022 == 0
