@@ -179,7 +179,7 @@ def _cached_hardware(path: str, stamp: Stamp, base: HardwareSpec | None) -> Hard
 
 
 def _hardware(data: dict[str, Any], where: str, base: HardwareSpec | None) -> HardwareSpec:
-    return HardwareSpec.parse(data if base is None else _merged(base, data), where)
+    return HardwareSpec.parse(data if base is None else _merged(base, data, where), where)
 
 
 def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec | None:
@@ -194,14 +194,14 @@ def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[
     return _hardware_file(name_or_path(name, "part"), user, chain)
 
 
-def _merged(base: HardwareSpec, own: dict[str, Any]) -> dict[str, Any]:
+def _merged(base: HardwareSpec, own: dict[str, Any], where: str) -> dict[str, Any]:
     """The table of ``base`` with the values of ``own``; figures for which ``own`` has no source are assumed."""
     kept = base.model_copy(update={"measured": still_measured(base.measured, figures(own))})
     inherited = kept.model_dump(exclude={"id", "sources", "unverified", "assumed", "based_on"}, exclude_none=True)
     table = _over({**inherited, "name": f"{base.name} (changed)"}, own)
-    sourced = (*_patterns(own), *_names(own, "unverified"), *_names(own, "assumed"))
+    sourced = (*_patterns(own, where), *_names(own, "unverified", where), *_names(own, "assumed", where))
     stated = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
-    table["assumed"] = (*_names(own, "assumed"), *(figure for figure in stated if not named(figure, sourced)))
+    table["assumed"] = (*_names(own, "assumed", where), *(figure for figure in stated if not named(figure, sourced)))
     return table
 
 
@@ -214,13 +214,13 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _patterns(own: Mapping[str, Any]) -> tuple[str, ...]:
+def _patterns(own: Mapping[str, Any], where: str) -> tuple[str, ...]:
     sources = own.get("sources", ())
     rows = [row for row in sources if isinstance(row, Mapping)] if isinstance(sources, list | tuple) else []
-    return tuple(pattern for row in rows for pattern in _names(row, "fields"))
+    return tuple(pattern for row in rows for pattern in _names(row, "fields", where))
 
 
-def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _names(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     """The list of names under a key.
 
     Raises
@@ -230,9 +230,9 @@ def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """
     value = table.get(key, ())
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise SpecError(f"{key} must be a list of names, got {value!r:.60}")
+        raise SpecError(f"{where}: {key} must be a list of names, got {value!r:.60}")
     if longest := next((name for name in value if len(name) > MAX_PATTERN_LETTERS), None):
-        raise SpecError(f"{key}: {longest[:40]!r}... is longer than {MAX_PATTERN_LETTERS} letters")
+        raise SpecError(f"{where}: {key}: {longest[:40]!r}... is longer than {MAX_PATTERN_LETTERS} letters")
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()
 
 
