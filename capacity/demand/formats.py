@@ -49,9 +49,15 @@ def _vector_format(model: ModelSpec, deploy: Deployment) -> str:
     return deploy.weights if number_format(deploy.weights).element_bits >= 16 else SIXTEEN_BIT
 
 
-def cache_format(layer: int, deploy: Deployment) -> NumberFormat:
-    """The number format of the key-value cache of one layer; 16 bit by default."""
-    return _layer_format("kv_cache", deploy.kv_cache or sixteen_bit(deploy.activations), layer, deploy)
+def cache_format(layer: int, model: ModelSpec, deploy: Deployment) -> NumberFormat:
+    """The number format of the key-value cache of one layer: what the checkpoint states by default, else 16 bit."""
+    chosen = deploy.kv_cache or stated_cache(model, deploy) or sixteen_bit(deploy.activations)
+    return _layer_format("kv_cache", chosen, layer, deploy)
+
+
+def stated_cache(model: ModelSpec, deploy: Deployment) -> str | None:
+    """The cache format that the checkpoint states, where weights are as it stores them."""
+    return model.checkpoint.kv_cache if deploy.weights == AS_STORED and model.checkpoint is not None else None
 
 
 def state_format(layer: int, deploy: Deployment) -> NumberFormat:

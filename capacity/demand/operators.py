@@ -232,7 +232,7 @@ def _mixing_costs(
 
 def layer_formats(layer: int, model: ModelSpec, deploy: Deployment) -> LayerFormats:
     """Formats of what one layer keeps for a sequence."""
-    cache = cache_format(layer, deploy)
+    cache = cache_format(layer, model, deploy)
     return LayerFormats(
         cache=cache,
         recurrent=state_format(layer, deploy),

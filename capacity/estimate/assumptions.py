@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from capacity.demand.arithmetic import sixteen_bit, stated_activations
-from capacity.demand.formats import QUANTISED_PARTS
+from capacity.demand.formats import QUANTISED_PARTS, stated_cache
 from capacity.demand.placement import weight_shards
 from capacity.estimate.case import network
 from capacity.specs.deployment import AS_STORED, Deployment
@@ -29,7 +29,9 @@ def assumptions(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
 def _assumptions(subject: Subject, deploy: Deployment, given: frozenset[str]) -> tuple[str, ...]:
     found = []
     if "kv_cache" not in given and deploy.kv_cache is None:
-        found.append(f"kv_cache = {sixteen_bit(deploy.activations)}")
+        stated = stated_cache(network(subject), deploy)
+        kept = f"{stated}, as the checkpoint states" if stated else sixteen_bit(deploy.activations)
+        found.append(f"kv_cache = {kept}")
     if stated_activations(network(subject), deploy) is None:
         found.append(UNSTATED_ACTIVATIONS)
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]

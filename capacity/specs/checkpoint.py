@@ -22,7 +22,8 @@ class StoredOverride(Spec):
 class Checkpoint(Spec):
     """Formats by part; what ``parts`` does not name is in ``default``.
 
-    ``activations`` is the compute format that its activation scheme states; a storage type states none.
+    ``activations`` is the compute format that its activation scheme states, ``kv_cache`` the format of its cache
+    scheme; a storage type states neither.
     ``total_bytes`` are those of the model's tensors, from the headers of its files. ``evidence`` is ``published``
     where a file of this model states the formats.
     """
@@ -32,6 +33,7 @@ class Checkpoint(Spec):
     overrides: tuple[StoredOverride, ...] = ()
     total_bytes: Bytes | None = None
     activations: FormatName | None = None
+    kv_cache: FormatName | None = None
     evidence: Literal["published", "assumed"] = "assumed"
     sources: tuple[Source, ...] = ()
 

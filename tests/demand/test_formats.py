@@ -10,6 +10,8 @@ from capacity.demand.formats import activation_element_bytes, cache_format, stat
 from capacity.demand.modules import modules
 from capacity.units import number_format
 
+PLAIN = cap.load_model("llama-3-8b")
+
 
 @pytest.mark.parametrize(
     ("stored", "activations", "computed"),
@@ -35,7 +37,7 @@ def test_an_operator_computes_in_the_wider_format(stored, activations, computed)
 def test_what_a_sequence_keeps_follows_the_compute_format(activations, cache):
     deploy = cap.Deployment(weights="bf16", activations=activations)
 
-    assert cache_format(0, deploy).name == cache
+    assert cache_format(0, PLAIN, deploy).name == cache
     assert activation_element_bytes(deploy) == number_format(cache).element_bits // 8
     assert state_format(0, deploy).name == "fp32"
 
@@ -45,7 +47,13 @@ def test_the_last_override_of_a_layer_wins():
     second = {"part": "kv_cache", "layers": "4:", "format": "q4_0"}
     deploy = cap.Deployment(weights="bf16", overrides=[first, second])
 
-    assert [cache_format(layer, deploy).name for layer in (0, 3, 4, 7, 8)] == ["int8", "int8", "q4_0", "q4_0", "q4_0"]
+    assert [cache_format(layer, PLAIN, deploy).name for layer in (0, 3, 4, 7, 8)] == [
+        "int8",
+        "int8",
+        "q4_0",
+        "q4_0",
+        "q4_0",
+    ]
 
 
 # Qwen3-14B: table and head of 151,936 x 5,120; ggml's q4_K holds 256 values in 144 bytes.

@@ -7,6 +7,7 @@ from typing import Any
 
 from capacity.errors import SpecError, unknown_name
 from capacity.files.json_file import kind_of
+from capacity.importers.checkpoints.stated import check_keys, stated_activations, stated_cache
 from capacity.importers.checkpoints.unquantized import LayerModule, plain_layers
 from capacity.specs.checkpoint import Checkpoint, StoredOverride
 from capacity.units import number_formats
@@ -113,7 +114,7 @@ def _quantized(
     if not isinstance(method, str) or method not in readers:
         raise SpecError(f"{where}: {unknown_name('quant_method', str(method), readers)}")
     _require_dense(table, where)
-    parts = readers[method](table, where)
+    parts, ignored = readers[method](table, where), check_keys(table, where)
     if method == "compressed-tensors":  # whose targets are all linear layers, not only those of the decoder
         parts |= dict.fromkeys(sorted({"lm_head", "router"} & {module.part for module in modules}), parts["attention"])
     overrides: list[StoredOverride] = []
@@ -126,7 +127,15 @@ def _quantized(
     stored = [f"{part} {name}" for part, name in parts.items()]
     stored += [f"{one.part} of layers {one.first} to {one.stop - 1} {plain}" for one in overrides]
     note = f"{method}: {', '.join([*stored, f'the rest {plain}'])}"
-    return Checkpoint(default=plain, parts=parts, overrides=tuple(overrides), evidence="published"), (note,)
+    checkpoint = Checkpoint(
+        default=plain,
+        parts=parts,
+        overrides=tuple(overrides),
+        activations=stated_activations(method, table, where),
+        kv_cache=stated_cache(table, where),
+        evidence="published",
+    )
+    return checkpoint, (note, *ignored)
 
 
 def _require_clear(parts: Mapping[str, str], modules: Sequence[LayerModule], where: str) -> None:

@@ -1,0 +1,90 @@
+"""What a checkpoint states of its cache and activations reaches the answer, and nothing in it passes unseen."""
+
+from __future__ import annotations
+
+import pytest
+
+import capacity as cap
+from capacity.errors import CapacityError
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 4096,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+WEIGHTS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
+INPUTS = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+PACKED = {
+    "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": WEIGHTS, "input_activations": INPUTS}},
+}  # fmt: skip
+FP8_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def stored(table):
+    return cap.load_model(LLAMA | {"quantization_config": table})
+
+
+# 22 layers, keys and values of 4 heads of 64, one byte each: 11,264 bytes per token, 1,024 tokens.
+@pytest.mark.parametrize("scheme", [FP8_CACHE, "FP8", "fp8_e4m3"])
+def test_a_stated_cache_is_kept_as_stated(scheme):
+    model = stored(PACKED | {"kv_cache_scheme": scheme})
+    part = cap.load_hardware("nvidia-l40s-pcie-48gb")
+    found = cap.size(model, part)
+
+    assert cap.kv_cache_bytes(model, cap.Deployment(), batch=1, context_tokens=1024) == 11_534_336
+    assert cap.max_batch(model, part, cap.Deployment(), context_tokens=4096) == pytest.approx(904, rel=0.01)
+    assert "kv_cache = fp8_e4m3, as the checkpoint states" in found.assumed
+
+
+def test_weights_of_eight_bits_alone_leave_the_cache_at_sixteen():
+    model = stored(PACKED | {"kv_cache_scheme": None})
+
+    assert cap.kv_cache_bytes(model, cap.Deployment(), batch=1, context_tokens=1024) == 2 * 11_534_336
+    other = cap.Deployment(weights="bf16")
+    stated = stored(PACKED | {"kv_cache_scheme": FP8_CACHE})
+    assert cap.kv_cache_bytes(stated, other, batch=1, context_tokens=1024) == 2 * 11_534_336
+
+
+def test_a_cache_of_modelopt_is_read():
+    table = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "ignore": ["lm_head"]}
+
+    assert (stored(table).checkpoint.kv_cache, stored(table).checkpoint.activations) == ("fp8_e4m3", "fp8_e4m3")
+
+
+@pytest.mark.parametrize("table", [PACKED, FP8])
+def test_stated_activations_bound_a_prefill_at_their_own_peak(table):
+    model, part = stored(table), cap.load_hardware("nvidia-h200-sxm5-141gb")
+    first = cap.ttft(model, part, cap.Deployment(), batch=1, prompt_tokens=4096)
+    wide = cap.ttft(model, part, cap.Deployment(activations="bf16"), batch=1, prompt_tokens=4096)
+
+    assert model.checkpoint.activations == "fp8_e4m3"
+    assert first.roofline < 0.7 * wide.roofline
+    assert not any("activations not stated" in line for line in cap.size(model, part).assumed)
+
+
+def test_weights_alone_state_no_activations():
+    weights_only = {"group_0": {"targets": ["Linear"], "weights": WEIGHTS, "input_activations": None}}
+
+    assert stored(PACKED | {"config_groups": weights_only}).checkpoint.activations is None
+    assert stored({"quant_method": "awq", "bits": 4, "group_size": 128}).checkpoint.activations is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kv_bits": 8}, "kv_bits = 8 is not understood and may say how something is stored"),
+        ({"kv_cache_scheme": "int3"}, "kv_cache_scheme 'int3' is not understood; known: fp8"),
+        ({"kv_cache_scheme": 8}, "kv_cache_scheme must be an object or a name"),
+        ({"kv_cache_scheme": "fp8", "kv_cache_quant_algo": "INT8"}, "name the same fact and disagree"),
+        ({"activation_precision": "int4"}, "activation_precision = 'int4' is not understood"),
+    ],
+)
+def test_nothing_in_it_passes_unseen(changes, sentence):
+    with pytest.raises(CapacityError, match=sentence):
+        stored(PACKED | changes)
+
+
+def test_a_key_without_a_size_is_noted():
+    assert any("ignored keys of quantization_config: colour" in note for note in stored(PACKED | {"colour": 1}).notes)
