@@ -11,13 +11,29 @@ from math import prod
 
 from capacity.demand import feed_forwards, mixers
 from capacity.demand.weights import Module, Place, Shard, vector
+from capacity.errors import CapacityError
 from capacity.specs.model import LayerGroup, ModelSpec, Stage, Tensor
+
+MOST_PARAMETERS = 10**15  # hundreds of times the largest model there is
 
 
 @lru_cache(maxsize=512)
 def modules(model: ModelSpec) -> tuple[Module, ...]:
-    """The weight table of all stages of ``model``."""
-    return tuple(module for stage in model.stages for module in _of_stage(stage))
+    """The weight table of all stages of ``model``.
+
+    Raises
+    ------
+    CapacityError
+        If there are more than `MOST_PARAMETERS`.
+    """
+    found = tuple(module for stage in model.stages for module in _of_stage(stage))
+    total = sum(module.parameters for module in found if module.stored)
+    if total > MOST_PARAMETERS:
+        raise CapacityError(
+            f"{model.name} has {total:.2g} parameters, at most {MOST_PARAMETERS:.0e} are sized: see whether a digit is "
+            "wrong in its shape"
+        )
+    return found
 
 
 def _of_stage(stage: Stage) -> Iterator[Module]:

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from capacity.demand.modules import modules
 from capacity.demand.weights import Module
-from capacity.errors import CapacityError
 from capacity.specs.base import FrozenMapping
 from capacity.specs.model import ModelSpec
 
@@ -28,9 +27,6 @@ class ParameterCount:
     by_module: FrozenMapping[str, int]
 
 
-MAX_PARAMETERS = 2**62  # the sum of two still fits 64 bits
-
-
 @lru_cache(maxsize=512)
 def parameter_count(model: ModelSpec) -> ParameterCount:
     """Count every parameter once; tied and shared tensors are not counted again. Shape: scalars. [parameter]
@@ -38,7 +34,7 @@ def parameter_count(model: ModelSpec) -> ParameterCount:
     Raises
     ------
     CapacityError
-        If there are more than 2^62.
+        If there are more than 10^15.
 
     References
     ----------
@@ -51,8 +47,6 @@ def parameter_count(model: ModelSpec) -> ParameterCount:
         key = module.part if module.part in ("embedding", "lm_head", "vision") else key
         by_module[key] = by_module.get(key, 0) + module.parameters
     total = sum(module.parameters for module in stored)
-    if total >= MAX_PARAMETERS:
-        raise CapacityError(f"{model.name} has more than 2^62 parameters")
     idle = sum(m.parameters - m.parameters * m.used // m.copies for m in stored if m.copies > 1)
     return ParameterCount(
         total=total,

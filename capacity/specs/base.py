@@ -169,6 +169,8 @@ class Spec(BaseModel):
 
 
 MAX_PATTERN_LETTERS = 200  # matching grows with the square of a pattern
+Patterns = Annotated[tuple[Annotated[str, Field(max_length=MAX_PATTERN_LETTERS)], ...], Field(max_length=1_000)]
+"""Dotted names of figures, ``*`` allowed."""
 
 
 class Source(Spec):
@@ -177,7 +179,7 @@ class Source(Spec):
     ``published`` is a printed figure; ``measured`` comes from a run of this package.
     """
 
-    fields: tuple[Annotated[str, Field(max_length=MAX_PATTERN_LETTERS)], ...]
+    fields: Patterns
     cite: Annotated[str, Field(min_length=4)]
     confidence: Literal["A", "B", "C"] | None = None
     evidence: Literal["published", "measured"] = "published"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import model_validator
 
 from capacity.errors import SpecError, unknown_name
-from capacity.specs.base import Evidence, FrozenMapping, Source, Spec
+from capacity.specs.base import Evidence, FrozenMapping, Patterns, Source, Spec
 from capacity.specs.hardware_checks import ALLOWANCES, contradictions
 from capacity.specs.hardware_tables import (
     PATHS_BEYOND_FORMATS,
@@ -55,8 +55,8 @@ class HardwareSpec(Spec):
     power: Power = Power()
     measured: Measured = Measured()
     sources: tuple[Source, ...] = ()
-    unverified: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    unverified: Patterns = ()
+    assumed: Patterns = ()
     exceptions: FrozenMapping[str, Allowance] = FrozenMapping()
     based_on: str | None = None
     notes: tuple[str, ...] = ()

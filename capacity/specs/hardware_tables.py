@@ -23,7 +23,7 @@ def _known_path(name: str) -> str:
 
 PathName = Annotated[str, AfterValidator(_known_path)]
 Rate = Annotated[
-    float, Field(ge=1e6, le=1e20, allow_inf_nan=False)
+    float, Field(ge=1e6, le=1e20, allow_inf_nan=False, strict=True)
 ]  # [FLOP/s], from a slow core to far beyond any part
 Rates = FrozenMapping[PathName, Rate]
 

@@ -196,10 +196,13 @@ Mixer = Annotated[Attention | LatentAttention | StateMixer | NoMixer, Field(disc
 FeedForward = Annotated[Dense | Experts | NoFeedForward, Field(discriminator="kind")]
 
 
+MAX_LAYERS = 2_000  # ten times the deepest network there is
+
+
 class LayerGroup(Spec):
     """Layers with the same mixer, feed-forward and norms."""
 
-    indices: Annotated[tuple[CountOrZero, ...], Field(min_length=1, max_length=10_000)]
+    indices: Annotated[tuple[CountOrZero, ...], Field(min_length=1, max_length=MAX_LAYERS)]
     mixer: Mixer
     feed_forward: FeedForward
     norms: Norms = Norms()

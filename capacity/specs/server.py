@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from capacity.specs.base import Bytes, Count, Evidence, Positive, Source, Spec
+from capacity.specs.base import Bytes, Count, Evidence, Patterns, Positive, Source, Spec
 from capacity.specs.provenance import cited, figures, named, require_sources
 
 
@@ -58,8 +58,8 @@ class ServerSpec(Spec):
     full_w: Positive | None = None
     rack_units: Positive | None = None
     sources: tuple[Source, ...] = ()
-    unverified: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    unverified: Patterns = ()
+    assumed: Patterns = ()
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:

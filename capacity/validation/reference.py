@@ -21,7 +21,7 @@ from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Result
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.measured_run import MeasuredRun, RunWorkload
-from capacity.specs.model import ModelSpec
+from capacity.specs.model import MAX_LAYERS, ModelSpec
 from capacity.validation.compare import Errors, summarise
 from capacity.validation.published_speed import published_rows
 from capacity.validation.targets import (
@@ -35,8 +35,6 @@ from capacity.validation.targets import (
     named,
     other_kernels,
 )
-
-MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True, repr=False)

@@ -148,7 +148,7 @@ def test_a_record_without_a_size_names_it(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"layers": 2**31}, r"layers must be 1 to 10,000, got 2147483648"),
+        ({"layers": 2**31}, r"layers must be 1 to 2,000, got 2147483648"),
         ({"query_heads": 3}, "3 query heads do not divide into 2 KV heads"),
         ({"head_size": 0}, "head_size"),
         ({"hidden_size": "wide"}, "lacks hidden_size"),

@@ -6,9 +6,7 @@ from capacity.importers.huggingface.attention import mixers
 from capacity.importers.huggingface.config import Config
 from capacity.importers.huggingface.facts import EmbeddingFacts, TypeFacts
 from capacity.importers.huggingface.feed_forward import feed_forwards
-from capacity.specs.model import FeedForward, LayerGroup, Mixer, Norms, Stage, Tensor
-
-MAX_LAYERS = 10_000
+from capacity.specs.model import MAX_LAYERS, FeedForward, LayerGroup, Mixer, Norms, Stage, Tensor
 
 
 def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:

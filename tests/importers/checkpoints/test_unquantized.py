@@ -241,13 +241,13 @@ def test_no_expression_takes_long(expression):
 
 
 def test_a_long_list_over_many_layers_is_read_at_once():
-    deep = LLAMA_405B | {"num_hidden_layers": 10_000}
-    alone = [f"model.layers.{i}.self_attn.{name}_proj" for i in range(4_000) for name in "qkvo"]
+    deep = LLAMA_405B | {"num_hidden_layers": 2_000}
+    alone = [f"model.layers.{i}.self_attn.{name}_proj" for i in range(1_000) for name in "qkvo"]
     start = time.process_time()
-    found = stored(deep, AWQ | {"modules_to_not_convert": alone + ["model.norm"] * 4_000})
+    found = stored(deep, AWQ | {"modules_to_not_convert": alone + ["model.norm"] * 16_000})
 
     assert time.process_time() - start < 10
-    assert [found.format_of("attention", layer) for layer in (0, 3_999, 4_000)] == ["bf16", "bf16", "int4_g128"]
+    assert [found.format_of("attention", layer) for layer in (0, 999, 1_000)] == ["bf16", "bf16", "int4_g128"]
 
 
 @pytest.mark.parametrize(
@@ -259,9 +259,9 @@ def test_a_long_list_over_many_layers_is_read_at_once():
     ],
 )
 def test_many_expressions_over_many_modules_are_refused_and_not_waited_for(entries):
-    deep = LLAMA_405B | {"num_hidden_layers": 10_000}
+    deep = LLAMA_405B | {"num_hidden_layers": 2_000}
     start = time.process_time()
-    with pytest.raises(SpecError, match=r"among 70,00\d modules takes too long"):
+    with pytest.raises(SpecError, match=r"among 14,00\d modules takes too long"):
         stored(deep, AWQ | {"modules_to_not_convert": entries})
 
     assert time.process_time() - start < 10
