@@ -8,12 +8,15 @@ import stat
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import capacity as cap
+from capacity.catalog.runs import read_runs
 from capacity.errors import CapacityError
+from capacity.importers.checkpoints.safetensors import read_folder
 from capacity.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
 H100 = "nvidia-h100-sxm5-80gb"
@@ -129,6 +132,47 @@ def test_a_pattern_of_brackets_is_refused_at_once(doubt):
         with pytest.raises(CapacityError, match="200"):
             cap.load_hardware({"name": "y", **whole, **doubt})
     assert time.process_time() - started < 2
+
+
+def large_configuration(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", **{f"k{i}": 1 for i in range(300_000)}}))
+    return lambda: cap.load_model(path)
+
+
+def large_yaml(tmp_path):
+    path = tmp_path / "world.yaml"
+    path.write_text("a: [" + "1," * 490_000 + "1]")
+    return lambda: cap.load_world_model(path)
+
+
+def large_header(tmp_path):
+    path, length = tmp_path / "model.safetensors", 86_000_000
+    path.write_bytes(length.to_bytes(8, "little") + b" " * length)
+    return lambda: read_folder(tmp_path)
+
+
+def many_runs(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("{}\n" * 20_000_000)
+    return lambda: read_runs(path)
+
+
+def many_lines(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n" * 2_000_000 + "{}")
+    return lambda: read_runs(path)
+
+
+@pytest.mark.parametrize("make", [large_configuration, large_yaml, large_header, many_runs, many_lines])
+def test_a_large_file_is_refused_before_it_takes_memory(tmp_path, make):
+    read = make(tmp_path)
+    tracemalloc.start()
+    with pytest.raises(CapacityError, match=r"keys; a configuration has hundreds|too large|is missing"):
+        read()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 256 * 2**20
 
 
 def test_a_reader_that_leaves_is_no_missed_objective():

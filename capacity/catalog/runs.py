@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 
 from capacity.errors import CapacityError, SpecError
@@ -12,7 +13,7 @@ from capacity.files.text_file import read_text
 from capacity.files.whole_file import write_whole
 from capacity.specs.measured_run import MeasuredRun
 
-MAX_FILE_BYTES = 64_000_000
+MAX_FILE_BYTES = 16_000_000
 
 
 def write_runs(path: str | Path, runs: Iterable[MeasuredRun]) -> Path:
@@ -54,7 +55,7 @@ def read_runs(path: str | Path) -> tuple[MeasuredRun, ...]:
     SpecError
         If the file is too large or not text, a line is not a run, or a run occurs twice; with the line number.
     """
-    name, lines = Path(path).name, read_text(path, MAX_FILE_BYTES).splitlines()
+    name, lines = Path(path).name, StringIO(read_text(path, MAX_FILE_BYTES))  # not all lines at once
     runs: list[MeasuredRun] = []
     line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from capacity.errors import SpecError
-from capacity.files.text_file import MAX_SPEC_BYTES, read_text
+from capacity.files.text_file import read_text
 
+MAX_YAML_BYTES = 100_000  # ten times the largest file of a known project; the parser takes 20 s for a megabyte
 _MAX_NODES = 1_000_000
 
 
@@ -26,7 +27,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise SpecError(
             f"{path}: reading YAML needs pyyaml; pip install 'capacity-planner[yaml]', or give the content as a table"
         ) from None
-    text = read_text(path, MAX_SPEC_BYTES)
+    text = read_text(path, MAX_YAML_BYTES)
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()

@@ -13,6 +13,7 @@ from capacity.inputs import LARGEST_COUNT
 
 Keys = str | tuple[str, ...]
 _ABSENT = object()
+MAX_KEYS = 5_000  # every unknown one is looked up by its name
 
 
 class Config:
@@ -166,11 +167,13 @@ class Config:
         Raises
         ------
         SpecError
-            For an unknown key whose name suggests that it changes memory.
+            For an unknown key whose name suggests that it changes memory, and for more than `MAX_KEYS` keys.
         """
         unread = Unread.load()
         ignored = []
-        for key, value in _leaves(self.data, self._read):
+        for count, (key, value) in enumerate(_leaves(self.data, self._read)):
+            if count >= MAX_KEYS:
+                raise SpecError(f"{self.where}: more than {MAX_KEYS:,} keys; a configuration has hundreds")
             if key in self._read or unread.is_harmless(key, value):
                 continue
             if value is not None and unread.matters(key):

@@ -108,8 +108,8 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"num_hidden_layers": 10**400}, "num_hidden_layers must be between 1 and 10000"),
-        ({"num_hidden_layers": 10_001}, "num_hidden_layers must be between 1 and 10000"),
+        ({"num_hidden_layers": 10**400}, "num_hidden_layers must be between 1 and 2000"),
+        ({"num_hidden_layers": 10_001}, "num_hidden_layers must be between 1 and 2000"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be between"),
         ({"num_hidden_layers": -1}, "num_hidden_layers must be between"),
         ({"num_hidden_layers": True}, "num_hidden_layers must be a whole number, got True"),
