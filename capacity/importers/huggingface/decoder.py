@@ -36,14 +36,18 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
 
 
 def _positions(config: Config, facts: TypeFacts) -> int | None:
-    """The value in the file; a class default is taken only where a table of positions has that size."""
+    """What the file states, or the default of the type; `model_max_length` is the length that engines then serve."""
     keys = facts.keys.positions
     if not keys:
         return None
-    if config.has(keys) or facts.embedding.learned_positions:
+    found, served = config.optional_count(keys), config.optional_count("model_max_length")
+    if facts.embedding.learned_positions:
         return config.count(keys)
-    config.notes.append(f"{keys[0]} is absent: any context length is allowed")
-    return None
+    if served and found and served != found:
+        config.notes.append(f"{keys[0]} is {found:,} and model_max_length {served:,}: the latter is taken")
+    if not served and not found:
+        config.notes.append(f"{keys[0]} is absent: any context length is allowed")
+    return served or found
 
 
 def layer_norms(config: Config, facts: TypeFacts) -> Norms:

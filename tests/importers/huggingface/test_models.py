@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+from capacity.catalog.models import load_model
 from capacity.demand.parameters import parameter_count
 from capacity.errors import SpecError
+from capacity.importers.huggingface.facts import facts_of
 from capacity.importers.huggingface.model import import_model
 from capacity.specs.model import Attention, Experts, LatentAttention
 
+CONFIGS = sorted((Path(__file__).parents[2] / "data" / "model_configs").glob("*.json"))
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
@@ -191,11 +195,11 @@ def test_the_experts_of_a_file_are_not_taken_from_its_class(key):
         import_model({name: value for name, value in LATENT.items() if name != key})
 
 
-def test_absent_positions_set_no_limit():
+def test_absent_positions_are_said_to_be_those_of_the_type():
     model = import_model({key: value for key, value in LLAMA.items() if key != "max_position_embeddings"})
 
-    assert model.positions is None
-    assert "max_position_embeddings is absent: any context length is allowed" in model.notes
+    assert model.positions == 2048
+    assert "max_position_embeddings is absent: assumed 2048, the default of type llama" in model.notes
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("gemma", True), ("gemma2", True), ("qwen2", False)])
@@ -374,3 +378,35 @@ def test_internlm2_has_the_parameters_of_its_llama_twin():
     shapes = {"hidden_size": 4096, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 92544}
 
     assert parameter_count(import_model(LLAMA | shapes | {"model_type": "internlm2"})).total == 7_737_708_544
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [("falcon-7b", 2048), ("bloom", 2048), ("deepseek-v2", 163_840), ("deepseek-v2-lite", 163_840), ("yi-34b", 4096)],
+)
+def test_no_shipped_model_is_without_positions(name, positions):
+    assert load_model(name).positions == positions
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_positions_that_a_file_leaves_out_are_those_of_its_type(path):
+    table = json.loads(path.read_text())
+    table = table.get("text_config", table)
+    try:
+        default = facts_of(table["model_type"]).defaults.get("max_position_embeddings")
+    except (SpecError, KeyError):
+        return  # a type that is not supported is refused, and has no default
+    table.pop("max_position_embeddings", None)
+    table.pop("model_max_length", None)
+    try:
+        model = import_model(table)
+    except SpecError:
+        return  # a learned table of positions, or a shape that other keys do not give
+    assert default is None or model.positions == default
+
+
+def test_the_length_that_engines_serve_is_taken_with_a_note():
+    model = import_model(LLAMA | {"model_type": "cohere", "max_position_embeddings": 4096, "model_max_length": 65_536})
+
+    assert model.positions == 65_536
+    assert "max_position_embeddings is 4,096 and model_max_length 65,536: the latter is taken" in model.notes
