@@ -30,21 +30,21 @@ DENSE_AND_EXPERT_TYPES = FIRST_TYPES | {
 
 @cache
 def oracle():
-    """Rows of the oracle with the configuration of each."""
-    with (DATA / "model_oracle.csv").open(encoding="utf-8", newline="") as file:
-        return [(row, _config(row["model"])) for row in csv.DictReader(file)]
+    """Rows of both tables of the oracle with the configuration of each."""
+    texts = [(DATA / name).read_text(encoding="utf-8") for name in ("model_oracle.csv", "model_oracle_2.csv")]
+    return [(row, _config(row["model"])) for text in texts for row in csv.DictReader(text.splitlines())]
 
 
 def _config(model):
     names = {path.stem.replace("__", "/"): path for path in (DATA / "model_configs").glob("*.json")}
     plain = model.replace(" (", "_").replace(")", "").replace(" ", "_")
-    path = names.get(model) or names.get(plain) or names[next(name for name in names if name.startswith(model[:20]))]
+    path = names[model if model in names else plain]
     return {key: value for key, value in json.loads(path.read_text()).items() if key != "_oracle"}
 
 
 def supported():
     return [
-        pytest.param(row, config, id=row["model"]) for row, config in oracle() if row["model_type"] in model_types()
+        pytest.param(row, config, id=row["model"]) for row, config in oracle() if config["model_type"] in model_types()
     ]
 
 
@@ -75,14 +75,14 @@ def test_cache_slopes_and_constant_equal_the_oracle_to_the_byte(row, config):
 
 def test_every_other_type_is_refused_by_its_name():
     for row, config in oracle():
-        if row["model_type"] not in model_types():
-            with pytest.raises(SpecError, match=f"unknown model_type '{row['model_type']}'"):
+        if config["model_type"] not in model_types():
+            with pytest.raises(SpecError, match=f"unknown model_type '{config['model_type']}'"):
                 import_model(config)
 
 
 def test_three_counts(record_property, capsys):
     doubtful = tomllib.loads((DATA / "model_oracle_doubtful.toml").read_text())
-    known = [row for row, _ in oracle() if row["model_type"] in model_types()]
+    known = [row for row, config in oracle() if config["model_type"] in model_types()]
     counts = {
         "trusted and exact": sum(row["model"] not in doubtful for row in known),
         "doubtful, with cause": sum(row["model"] in doubtful for row in known),
@@ -93,10 +93,10 @@ def test_three_counts(record_property, capsys):
 
     assert set(doubtful) <= {row["model"] for row in known}
     assert {row["model"] for row in known if "class default" in row["provenance"]} <= set(doubtful)
-    assert sum(counts.values()) == 114
+    assert sum(counts.values()) == 177
 
 
 def test_no_dense_or_expert_type_of_the_oracle_is_refused():
-    refused = {row["model_type"] for row, _ in oracle()} - set(model_types())
+    refused = {config["model_type"] for _, config in oracle()} - set(model_types())
 
     assert not refused & DENSE_AND_EXPERT_TYPES

@@ -6,6 +6,7 @@ from capacity.importers.huggingface.config import Config
 from capacity.importers.huggingface.facts import AttentionFacts, TypeFacts
 from capacity.specs.model import Attention, Indexer, LatentAttention, Mixer, Projection
 
+FALCON_KV_HEADS = ("num_kv_heads", "n_head_kv")
 SPANS = {"full_attention": "full", "sliding_attention": "sliding", "chunked_attention": "chunked"}
 
 
@@ -52,9 +53,10 @@ def _kv_heads(config: Config, facts: TypeFacts, heads: int) -> int:
 
 def _falcon_kv_heads(config: Config, heads: int) -> int:
     """The new architecture groups queries by ``num_kv_heads``; the old one has one KV head, or all of them."""
+    config.given("multi_query")
     if config.flag("new_decoder_architecture"):
-        return config.count_or("num_kv_heads", heads, "as many as heads")
-    config.given("num_kv_heads")
+        return config.count_or(FALCON_KV_HEADS, heads, "as many as heads")
+    config.given(FALCON_KV_HEADS)
     return 1 if config.flag("multi_query") else heads
 
 

@@ -48,7 +48,7 @@ class Config:
         """A whole number that must be there, or have a default in the type."""
         value = self.optional_count(keys, minimum=minimum, maximum=maximum)
         if value is None:
-            raise self.fault(keys, "is missing, and its type has no default for it")
+            raise self.fault(keys, f"is missing, and its type has no default for it{self._likely(keys)}")
         return value
 
     def optional_count(self, keys: Keys, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int | None:
@@ -111,7 +111,10 @@ class Config:
         name = _first(keys)
         default = self.defaults.get(name)
         if default is not None and name in self._required:
-            raise self.fault(keys, f"is missing; {default}, the default of type {self.kind}, cannot replace a shape")
+            raise self.fault(
+                keys,
+                f"is missing; {default}, the default of type {self.kind}, cannot replace a shape{self._likely(keys)}",
+            )
         if default is None or (default is False and "tie" not in name):  # a switch that a file does not name is off
             self.leave_open(keys, "none" if default is None else "off")
         elif name not in self.assumed:
@@ -186,6 +189,14 @@ class Config:
             self.notes.append(f"ignored keys: {', '.join(sorted(ignored)[:30])}")
         if self._left_open:
             self.notes.append(f"not stated: {', '.join(f'{key} ({what})' for key, what in self._left_open.items())}")
+
+    def _likely(self, keys: Keys) -> str:
+        """Keys of the file that other types read as the missing one, as the end of a sentence."""
+        names = (keys,) if isinstance(keys, str) else keys
+        groups = [group for group in Unread.load().same_fact if set(group) & set(names)]
+        there = [name for group in groups for name in group if name not in names and self.data.get(name) is not None]
+        found = ", ".join(f"{name} = {_short(self.data[name])}" for name in there)
+        return f"; the file has {found}, which type {self.kind} does not read" if found else ""
 
     def _supported(self, key: str) -> str:
         close = difflib.get_close_matches(key, sorted(self._read), n=3, cutoff=0.55)

@@ -44,7 +44,7 @@ class AttentionFacts(Spec):
     window_if: Switch = True
     window_rule: Literal["none", "every", "from_layer", "pattern", "chunked_with_rope", "sliding_without_rope"] = "none"
     window_from_key: str = ""
-    pattern_key: str = ""
+    pattern_key: Keys = ()
     pattern: Count | None = None
 
 

@@ -15,12 +15,14 @@ class Unread(Spec):
     ``harmless`` names change no size at any value; ``neutral`` names are harmless at the values given;
     a name that contains one of ``stems`` may change memory, unless it is a key that someone took out with a leading
     underscore or the id of a token. ``tokens`` are those known: ``bos`` for ``bos_token_id`` and ``bos_token_index``.
+    The names of one row of ``same_fact`` mean the same in different types.
     """
 
     harmless: tuple[str, ...]
     tokens: tuple[str, ...]
     neutral: FrozenMapping[str, tuple[Any, ...]]
     stems: tuple[str, ...]
+    same_fact: tuple[tuple[str, ...], ...]
 
     @classmethod
     @cache

@@ -410,3 +410,70 @@ def test_the_length_that_engines_serve_is_taken_with_a_note():
 
     assert model.positions == 65_536
     assert "max_position_embeddings is 4,096 and model_max_length 65,536: the latter is taken" in model.notes
+
+
+# tiiuae/falcon-40b and falcon-180B, config.json; both leave tie_word_embeddings out, and num_ln_in_parallel_attn.
+FALCON_40B = {
+    "model_type": "falcon", "hidden_size": 8192, "num_attention_heads": 128, "num_hidden_layers": 60, "num_kv_heads": 8,
+    "multi_query": True, "new_decoder_architecture": True, "parallel_attn": True, "alibi": False, "bias": False,
+    "vocab_size": 65024, "torch_dtype": "bfloat16",
+}  # fmt: skip
+FALCON_180B = FALCON_40B | {"hidden_size": 14848, "num_attention_heads": 232, "num_hidden_layers": 80}
+
+
+# total_size of the index file of falcon-180B over two bytes is 179,522,565,120, with a head of its own.
+def test_the_large_falcons_are_read():
+    untied = import_model(FALCON_180B | {"tie_word_embeddings": False})
+
+    assert parameter_count(untied).total == 179_522_565_120
+    assert parameter_count(import_model(FALCON_180B)).total == 179_522_565_120 - 65_024 * 14_848
+    assert parameter_count(import_model(FALCON_40B)).total == 65_024 * 8192 + 2 * 8192 + 60 * (
+        8192 * (128 + 2 * 8) * 64 + 8192 * 8192 + 8 * 8192 * 8192 + 4 * 8192
+    )
+
+
+def test_the_first_files_of_falcon_give_the_same_models():
+    old = {"model_type": "RefinedWeb", "n_head": 128, "n_head_kv": 8, "n_layer": 60}
+    renamed = {key: value for key, value in FALCON_40B.items() if not key.startswith(("num_", "new_", "multi_"))} | old
+    falcon_7b = load_model("falcon-7b")
+    small = {"model_type": "RefinedWebModel", "hidden_size": 4544, "n_head": 71, "n_layer": 32, "vocab_size": 65024,
+             "multi_query": True, "parallel_attn": True, "bias": False, "alibi": False}  # fmt: skip
+
+    assert import_model(renamed).stages == import_model(FALCON_40B).stages
+    assert import_model(small).stages == falcon_7b.stages
+
+
+# QWenConfig of the first files (Alibaba Cloud, 2023-08): n_embd, n_head, n_layer, n_positions, ffn_hidden_size.
+def test_the_first_names_of_qwen_are_read():
+    old = {"model_type": "qwen", "n_embd": 2048, "n_layer": 24, "n_head": 16, "ffn_hidden_size": 11008, "n_positions": 8192,
+           "kv_channels": 128, "vocab_size": 151936, "no_bias": True, "tie_word_embeddings": False}  # fmt: skip
+    new = {"model_type": "qwen", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+           "intermediate_size": 11008, "max_position_embeddings": 8192, "kv_channels": 128, "vocab_size": 151936,
+           "no_bias": True, "tie_word_embeddings": False}  # fmt: skip
+
+    assert import_model(old).stages == import_model(new).stages
+    assert import_model(old).positions == 8192
+    # Qwen-1.8B: 1.84 billion, the model card of Qwen/Qwen-1_8B
+    assert round(parameter_count(import_model(old)).total / 1e9, 2) == 1.84
+
+
+def test_a_missing_key_names_the_keys_that_hold_a_likely_value():
+    with pytest.raises(
+        SpecError, match="hidden_size is missing.*; the file has d_model = 4096, which type olmo does not"
+    ):
+        import_model({"model_type": "olmo", "d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50304})
+
+
+# CohereLabs/c4ai-command-r7b-12-2024 config.json has layer_switch 4; the class reads it as sliding_window_pattern.
+def test_a_layer_switch_is_the_period_of_the_windows():
+    config = next(json.loads(path.read_text()) for path in CONFIGS if "command-r7b-12" in path.name)
+    config = {
+        key: value for key, value in config.items() if key not in ("_oracle", "layer_types", "sliding_window_pattern")
+    }
+
+    assert config["layer_switch"] == 4
+    assert spans(config) == ["sliding", "sliding", "sliding", "full"] * 8
+    with pytest.raises(SpecError, match="layer_switch = 8.* disagree"):
+        import_model(config | {"layer_switch": 8, "sliding_window_pattern": 4})
+    with pytest.raises(SpecError, match="use_parallel_block is supported for type cohere2 only as true"):
+        import_model(config | {"use_parallel_block": False})

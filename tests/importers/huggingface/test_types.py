@@ -14,7 +14,14 @@ from capacity.importers.huggingface.facts import facts_of, model_types
 from capacity.importers.huggingface.model import import_model
 
 SMALL = json.loads((Path(__file__).parents[2] / "data" / "model_counts_small.json").read_text())
-NOT_IN_THE_LIBRARY = {"kimi_k2", "internlm2", "baichuan", "qwen"}  # remote code, or mapped to another class
+NOT_IN_THE_LIBRARY = {
+    "kimi_k2",
+    "internlm2",
+    "baichuan",
+    "qwen",
+    "RefinedWeb",
+    "RefinedWebModel",
+}  # remote code, or mapped to another class
 NOT_BUILT = {"ministral"}  # its class does not build without published rotary parameters
 
 
