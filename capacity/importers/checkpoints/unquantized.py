@@ -32,8 +32,10 @@ class LayerModule:
     tied: bool = False
 
 
-def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
-    """Layers by part whose matrices ``table`` leaves unquantised.
+def plain_layers(
+    table: Mapping[str, Any], modules: Sequence[LayerModule], where: str, skipped: Sequence[str] = ()
+) -> dict[str, set[int]]:
+    """Layers by part whose matrices ``table`` leaves unquantised; ``skipped`` are more entries of its lists.
 
     Raises
     ------
@@ -42,7 +44,8 @@ def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where
     """
     unquantized: set[LayerModule] = set()
     known = _Modules(modules)
-    for place, entry in dict.fromkeys(_unquantized_entries(table, where)):
+    entries = [*_unquantized_entries(table, where), *((where, entry) for entry in skipped)]
+    for place, entry in dict.fromkeys(entries):
         named = known.named(entry, place)
         if not named and "lm_head" in entry:  # under another root, as language_model.lm_head
             named = {module for module in modules if module.part == "lm_head"}
@@ -53,6 +56,34 @@ def plain_layers(table: Mapping[str, Any], modules: Sequence[LayerModule], where
     if targets:
         unquantized |= set(modules) - set().union(*(_target(entry, known, place) for place, entry in targets))
     return _whole_layers(unquantized, modules, where)
+
+
+def parts_of(entries: Sequence[str], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
+    """Layers by part whose matrices are all named by ``entries``.
+
+    Raises
+    ------
+    SpecError
+        For an entry that names no module, or a part of which one layer would be stored in two formats.
+    """
+    known = _Modules(modules)
+    named = [_target(entry, known, where) for entry in entries]
+    return _whole_layers(set().union(*named), modules, where)
+
+
+def runs(layers: Iterable[int]) -> list[tuple[int, int]]:
+    """Layers as ranges, each from its first layer to one past its last.
+
+    >>> runs({0, 1, 2, 5})
+    [(0, 3), (5, 6)]
+    """
+    found: list[tuple[int, int]] = []
+    for layer in sorted(layers):
+        if found and found[-1][1] == layer:
+            found[-1] = (found[-1][0], layer + 1)
+        else:
+            found.append((layer, layer + 1))
+    return found
 
 
 def _unquantized_entries(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
@@ -183,8 +214,8 @@ def _whole_layers(unquantized: set[LayerModule], modules: Sequence[LayerModule],
         others = [module.name for module in members if module not in unquantized]
         if others:
             raise SpecError(
-                f"{where}: {kept[0]} is left unquantised and {others[0]} is not, but a layer has one format for its "
-                f"{part}; leave out quantization_config, and give weights and overrides in the deployment"
+                f"{where}: {kept[0]} and {others[0]} are stored in different formats, but a layer has one format for "
+                f"its {part}"
             )
         found.setdefault(part, set()).add(layer)
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from capacity.errors import SpecError
 from capacity.files.json_file import kind_of
+from capacity.importers.checkpoints.quantization import WAY_OUT
 from capacity.importers.huggingface.unread import Unread
 from capacity.inputs import LARGEST_COUNT
 
@@ -182,7 +183,7 @@ class Config:
             if value is not None and unread.matters(key):
                 raise SpecError(
                     f"{self.where}: {key} = {_short(value)} may change memory and is not supported for type "
-                    f"{self.kind}; {self._supported(key)}"
+                    f"{self.kind}; {self._way_out(key)}"
                 )
             ignored.append(key)
         if ignored:
@@ -198,7 +199,10 @@ class Config:
         found = ", ".join(f"{name} = {_short(self.data[name])}" for name in there)
         return f"; the file has {found}, which type {self.kind} does not read" if found else ""
 
-    def _supported(self, key: str) -> str:
+    def _way_out(self, key: str) -> str:
+        """What to do about a key that is not read: storage can be given instead, a shape must be spelled otherwise."""
+        if "quant" in key.lower():
+            return WAY_OUT.format(key)
         close = difflib.get_close_matches(key, sorted(self._read), n=3, cutoff=0.55)
         return f"nearest supported: {', '.join(close)}" if close else f"supported: {', '.join(sorted(self._read))}"
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from capacity.errors import SpecError, rephrase, unknown_name
 from capacity.files.json_file import kind_of, read_object
-from capacity.importers.checkpoints.quantization import checkpoint_of
+from capacity.importers.checkpoints.quantization import TABLE_KEYS, checkpoint_of
 from capacity.importers.checkpoints.stored_bytes import with_stored_bytes
 from capacity.importers.huggingface.config import Config
 from capacity.importers.huggingface.decoder import decoder
@@ -56,11 +56,18 @@ def _uncounted_layers(config: Mapping[str, Any], first: int) -> range:
 
 
 def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The configuration, with the file of ModelOpt next to it where it has no quantization_config of its own."""
+    """The configuration with what the file of ModelOpt next to it says: of all storage, or of the cache alone."""
     modelopt = path.with_name("hf_quant_config.json")
-    if path.name != "config.json" or data.get("quantization_config") is not None or not modelopt.is_file():
+    if path.name != "config.json" or not modelopt.is_file():
         return data
-    return data | {"quantization_config": read_object(modelopt)}
+    beside, own = read_object(modelopt), data.get("quantization_config")
+    if own is None:
+        return data | {"quantization_config": beside}
+    inside = beside.get("quantization")
+    cache = inside.get("kv_cache_quant_algo") if isinstance(inside, Mapping) else None
+    if cache is None or not isinstance(own, Mapping):
+        return data
+    return data | {"quantization_config": {"kv_cache_quant_algo": cache, **own}}
 
 
 def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: bool = False) -> ModelSpec:
@@ -72,7 +79,7 @@ def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: boo
     facts = facts_of(kind)
     required = frozenset[str]() if nested or facts.nested else frozenset(row[0] for row in facts.shapes)
     config = Config(data, where, facts.defaults, kind, facts.harmless, required, facts.nullable)
-    for key in ("quantization_config", "compression_config"):
+    for key in TABLE_KEYS:
         config.given(key)
     try:
         stage, vocabulary, positions = decoder(config, facts)

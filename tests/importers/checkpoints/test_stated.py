@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import capacity as cap
@@ -19,7 +21,13 @@ PACKED = {
     "config_groups": {"group_0": {"targets": ["Linear"], "weights": WEIGHTS, "input_activations": INPUTS}},
 }  # fmt: skip
 FP8_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def groups(**changes):
+    group = {"targets": ["Linear"], "weights": WEIGHTS, "input_activations": INPUTS} | changes
+    return {"config_groups": {"group_0": group}}
 
 
 def stored(table):
@@ -79,11 +87,67 @@ def test_weights_alone_state_no_activations():
         ({"kv_cache_scheme": 8}, "kv_cache_scheme must be an object or a name"),
         ({"kv_cache_scheme": "fp8", "kv_cache_quant_algo": "INT8"}, "name the same fact and disagree"),
         ({"activation_precision": "int4"}, "activation_precision = 'int4' is not understood"),
+        ({"activation_scheme": "dynamic"}, "activation_scheme = 'dynamic' is not understood"),
+        ({"kv_cache_scheme": FP8_CACHE | {"rank": 8}}, "kv_cache_scheme: rank = 8 is not understood"),
+        (groups(weights=WEIGHTS | {"outlier_bits": 16}), "weights: outlier_bits = 16 is not understood"),
+        (groups(input_activations=INPUTS | {"kv_bits": 4}), "input_activations: kv_bits = 4 is not understood"),
+        (groups(input_activations=INPUTS | {"num_bits": 6}), "input_activations: 'float' of 6 bits is not supported"),
+        (groups(output_activations=INPUTS), "output_activations = .* is not supported"),
+        (groups(residual_bits=8), "group_0: residual_bits = 8 is not understood"),
+        ({"transform_config": {"config_groups": {"u": 1}}}, "transform_config = .* is not supported"),
+        ({"sparsity_config": {"format": "dense", "blocks": 4}}, "sparsity_config: blocks = 4 is not understood"),
     ],
 )
 def test_nothing_in_it_passes_unseen(changes, sentence):
-    with pytest.raises(CapacityError, match=sentence):
+    with pytest.raises(CapacityError, match=sentence) as error:
         stored(PACKED | changes)
+    assert "leave quantization_config out and give --weights" in str(error.value)
+
+
+# A key that one method reads says nothing in the table of another, and is not passed over there.
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128, "activation_scheme": "static"}, "activation_scheme"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128, "kv_bits": 8}, "kv_bits = 8 is not understood"),
+        (FP8 | {"dequantize": True}, "dequantize True is not supported; supported: false"),
+        (FP8 | {"bits": 4}, "bits = 4 is not understood"),
+        (MODELOPT | {"moe_quant_algo": "NVFP4"}, "moe_quant_algo 'NVFP4' is not"),
+        (MODELOPT | {"quantized_layers": {"a": {}}}, "quantized_layers = "),
+        (
+            MODELOPT | {"config_groups": {"a": {"weights": {"num_bits": 4, "type": "float"}}}},
+            "weights of 4 bits, 'float', contradict FP8",
+        ),
+    ],
+)  # fmt: skip
+def test_a_key_of_another_method_is_refused(table, sentence):
+    with pytest.raises(CapacityError, match=sentence):
+        stored(table)
+
+
+# quantization_config of moonshotai/Kimi-K3 (tests/data/model_configs): mxfp4, no activation scheme, no cache.
+def test_a_group_of_mxfp4_weights_is_read():
+    weights = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
+    layout = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "ignore": ["lm_head"]}
+    found = stored(layout | groups(weights=weights, input_activations=None)).checkpoint
+
+    assert (found.format_of("mlp"), found.activations, found.kv_cache) == ("mxfp4", None, None)
+    with pytest.raises(CapacityError, match="float groups of 16 values are not supported"):
+        stored(layout | groups(weights=weights | {"group_size": 16}))
+
+
+# NVIDIA's files state the cache in hf_quant_config.json, also where config.json has a table of its own.
+def test_the_cache_is_read_from_the_file_of_modelopt(tmp_path):
+    own = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"quantization_config": own}))
+    assert cap.load_model(tmp_path).checkpoint.kv_cache is None
+
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    assert cap.load_model(tmp_path).checkpoint.kv_cache == "fp8_e4m3"
+
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert cap.load_model(tmp_path).checkpoint.kv_cache == "fp8_e4m3"
 
 
 def test_a_key_without_a_size_is_noted():

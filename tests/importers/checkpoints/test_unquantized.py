@@ -81,7 +81,7 @@ KIMI_IGNORE = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*ml
 
 def test_shared_experts_in_another_format_than_the_routed_ones_are_refused_by_name():
     with pytest.raises(
-        SpecError, match=r"shared_experts\.gate_proj is left unquantised and .*mlp\.experts\.0\.gate_proj is not"
+        SpecError, match=r"shared_experts\.gate_proj and .*mlp\.experts\.0\.gate_proj are stored in different formats"
     ):
         stored(KIMI, PACKED | {"ignore": KIMI_IGNORE})
 
@@ -200,7 +200,7 @@ def test_a_router_that_may_be_a_linear_layer_must_be_listed_by_name():
         ({"modules_to_not_convert": [""]}, "names '', which is not a known module"),
         (
             {"modules_to_not_convert": ["model.layers.0.mlp.down_proj"]},
-            "down_proj is left unquantised and .*gate_proj is not",
+            "down_proj and .*gate_proj are stored in different formats",
         ),
         ({"modules_to_not_convert": "self_attn"}, "must be a list of module names"),
         ({"modules_to_not_convert": [3]}, "must be a list of module names"),
@@ -214,7 +214,6 @@ def test_a_router_that_may_be_a_linear_layer_must_be_listed_by_name():
         ({"dynamic": {"lm_head": {}}}, "dynamic 'lm_head' is not supported"),
         ({"dynamic": ["-:.*"]}, "dynamic must be an object, got a list"),
         ({"modules_in_block_to_quantize": [["mlp.c_fc"]]}, "modules_in_block_to_quantize names 'mlp.c_fc'; supported"),
-        ({"config_groups": {"a": {"targets": ["LlamaMLP"]}}}, "config_groups.a.targets names 'LlamaMLP'; supported"),
     ],
 )
 def test_a_list_that_is_not_understood_is_refused_with_its_entry(table, sentence):
@@ -222,8 +221,15 @@ def test_a_list_that_is_not_understood_is_refused_with_its_entry(table, sentence
         stored(LLAMA_405B, AWQ | table)
 
 
+def test_a_target_that_is_not_understood_is_refused():
+    groups = {"a": {"weights": WEIGHTS, "targets": ["LlamaMLP"]}}
+
+    with pytest.raises(SpecError, match=r"config_groups\.a\.targets names 'LlamaMLP'; supported"):
+        stored(LLAMA_405B, PACKED | {"config_groups": groups})
+
+
 def test_a_single_unquantised_expert_is_refused():
-    with pytest.raises(SpecError, match=r"experts\.0\.w1 is left unquantised and .*experts\.1\.w1 is not"):
+    with pytest.raises(SpecError, match=r"experts\.0\.w1 and .*experts\.1\.w1 are stored in different formats"):
         stored(MIXTRAL, AWQ | {"modules_to_not_convert": ["model.layers.0.block_sparse_moe.experts.0"]})
     with pytest.raises(
         SpecError, match=r"names 'model\.layers\.0\.block_sparse_moe\.experts\.5', which is not a known module"

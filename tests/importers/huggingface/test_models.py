@@ -445,8 +445,9 @@ def test_the_first_files_of_falcon_give_the_same_models():
 
 # QWenConfig of the first files (Alibaba Cloud, 2023-08): n_embd, n_head, n_layer, n_positions, ffn_hidden_size.
 def test_the_first_names_of_qwen_are_read():
-    old = {"model_type": "qwen", "n_embd": 2048, "n_layer": 24, "n_head": 16, "ffn_hidden_size": 11008, "n_positions": 8192,
-           "kv_channels": 128, "vocab_size": 151936, "no_bias": True, "tie_word_embeddings": False}  # fmt: skip
+    old = {"model_type": "qwen", "n_embd": 2048, "n_layer": 24, "n_head": 16, "ffn_hidden_size": 11008,
+           "n_positions": 8192, "kv_channels": 128, "vocab_size": 151936, "no_bias": True,
+           "tie_word_embeddings": False}  # fmt: skip
     new = {"model_type": "qwen", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
            "intermediate_size": 11008, "max_position_embeddings": 8192, "kv_channels": 128, "vocab_size": 151936,
            "no_bias": True, "tie_word_embeddings": False}  # fmt: skip
@@ -459,7 +460,7 @@ def test_the_first_names_of_qwen_are_read():
 
 def test_a_missing_key_names_the_keys_that_hold_a_likely_value():
     with pytest.raises(
-        SpecError, match="hidden_size is missing.*; the file has d_model = 4096, which type olmo does not"
+        SpecError, match=r"hidden_size is missing.*; the file has d_model = 4096, which type olmo does not"
     ):
         import_model({"model_type": "olmo", "d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50304})
 
@@ -473,7 +474,7 @@ def test_a_layer_switch_is_the_period_of_the_windows():
 
     assert config["layer_switch"] == 4
     assert spans(config) == ["sliding", "sliding", "sliding", "full"] * 8
-    with pytest.raises(SpecError, match="layer_switch = 8.* disagree"):
+    with pytest.raises(SpecError, match=r"layer_switch = 8.* disagree"):
         import_model(config | {"layer_switch": 8, "sliding_window_pattern": 4})
     with pytest.raises(SpecError, match="use_parallel_block is supported for type cohere2 only as true"):
         import_model(config | {"use_parallel_block": False})

@@ -1,0 +1,130 @@
+"""What the readers of quantised storage share: checks of single values and of keys, formats of linear parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from capacity.errors import SpecError, unknown_name
+from capacity.files import package_data
+from capacity.files.json_file import kind_of
+from capacity.specs.checkpoint import StoredOverride
+from capacity.units import number_formats
+
+LINEAR_PARTS = ("attention", "mlp", "experts")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What the configuration of one method states: formats by part, of activations and of the cache.
+
+    ``skipped`` are lists of unquantised modules that only this method has; ``notes`` name keys that carry no size.
+    """
+
+    parts: dict[str, str]
+    activations: str | None = None
+    cache: str | None = None
+    overrides: tuple[StoredOverride, ...] = ()
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def only(table: Mapping[str, Any], key: str, allowed: Sequence[Any], where: str) -> None:
+    """Refuse a value of ``key`` that is none of ``allowed``; absent and null stand for the default of its writer.
+
+    Raises
+    ------
+    SpecError
+        Naming the value and those allowed.
+    """
+    value = table.get(key)
+    if value is not None and not any(type(value) is type(one) and value == one for one in allowed):
+        shown = ", ".join(str(one).lower() if isinstance(one, bool) else str(one) for one in allowed)
+        raise SpecError(f"{where}: {key} {value!r:.40} is not supported; supported: {shown}")
+
+
+def empty(table: Mapping[str, Any], key: str, where: str) -> None:
+    """Refuse a value of ``key`` that holds anything: what it would say is not read.
+
+    Raises
+    ------
+    SpecError
+        Naming the key and its value.
+    """
+    if table.get(key) not in (None, [], {}, ""):
+        raise SpecError(f"{where}: {key} = {table[key]!r:.40} is not supported")
+
+
+def flag(table: Mapping[str, Any], key: str, where: str, default: bool = False) -> bool:
+    """A yes or no of the table.
+
+    Raises
+    ------
+    SpecError
+        If it is neither true nor false nor null.
+    """
+    value = table.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise SpecError(f"{where}: {key} must be true or false, got {value!r:.40}")
+    return default if value is None else value
+
+
+def inner(table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    """An object inside the table, empty where it is absent or null.
+
+    Raises
+    ------
+    SpecError
+        If it is no object.
+    """
+    value = table.get(key)
+    if not isinstance(value, Mapping | None):
+        raise SpecError(f"{where}: {key} must be an object, got a {kind_of(value)}")
+    return value or {}
+
+
+def linear(name: str, where: str) -> dict[str, str]:
+    """The linear parts, all in the format ``name``.
+
+    Raises
+    ------
+    SpecError
+        For a format that is not known.
+    """
+    if name not in number_formats():
+        raise SpecError(f"{where}: {unknown_name('number format', name, number_formats())}")
+    return dict.fromkeys(LINEAR_PARTS, name)
+
+
+def check_keys(table: Mapping[str, Any], where: str, *sections: str) -> tuple[str, ...]:
+    """A note on keys that are not known and carry no size.
+
+    Raises
+    ------
+    SpecError
+        For a key that is not known and whose name suggests that it says how something is stored.
+    """
+    known = {key for section in sections for keys in _keys()[section].values() for key in keys}
+    unknown = sorted((key for key in table if key not in known and table[key] is not None), key=str)
+    for key in unknown:
+        if any(stem in str(key).lower() for stem in _stems()):
+            raise SpecError(
+                f"{where}: {str(key)[:60]} = {table[key]!r:.40} is not understood and may say how something is stored"
+            )
+    return (f"ignored keys of {where.rpartition(': ')[2]}: {', '.join(map(str, unknown[:20]))}",) if unknown else ()
+
+
+@cache
+def _keys() -> dict[str, dict[str, list[str]]]:
+    return {name: one for name, one in _file().items() if name != "stems"}
+
+
+@cache
+def _stems() -> tuple[str, ...]:
+    return tuple(_file()["stems"])
+
+
+def _file() -> dict[str, Any]:
+    return dict(package_data.toml("data/quantization_keys.toml"))
