@@ -86,7 +86,7 @@ def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
 def _cached_model(path: str, stamps: tuple[Stamp, ...]) -> ModelSpec:
     if os.path.basename(path) == "config.json":
         return import_model(path)
-    data = read_object(Path(path))
+    data = read_object(Path(path), constants=True)
     return _from_table(data, path) if "config" in data else import_model(path)
 
 

@@ -14,15 +14,15 @@ from capacity.errors import SpecError
 MAX_FILE_BYTES = 10_000_000
 
 
-def read_object(path: Path, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
-    """The JSON object in ``path``.
+def read_object(path: Path, max_bytes: int = MAX_FILE_BYTES, *, constants: bool = False) -> dict[str, Any]:
+    """The JSON object in ``path``; ``constants`` lets NaN and Infinity pass, for a reader that looks at each value.
 
     Raises
     ------
     SpecError
         If the file is missing, too large, not UTF-8, not JSON, or not an object.
     """
-    return parse_object(read_content(path, max_bytes), str(path))
+    return parse_object(read_content(path, max_bytes), str(path), constants=constants)
 
 
 def read_content(path: Path, max_bytes: int) -> bytes:
@@ -64,7 +64,7 @@ def require_regular(path: Path) -> None:
         raise SpecError(f"{path}: not a regular file")
 
 
-def parse_object(content: bytes, where: str) -> dict[str, Any]:
+def parse_object(content: bytes, where: str, *, constants: bool = False) -> dict[str, Any]:
     """The JSON object in ``content``, which came from ``where``.
 
     Raises
@@ -84,9 +84,8 @@ def parse_object(content: bytes, where: str) -> dict[str, Any]:
     if not text.strip():
         raise SpecError(f"{where}: the file is empty; expected a JSON object")
     try:
-        value = json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repeats
-        )
+        constant = float if constants else _refuse_constant
+        value = json.loads(text, parse_constant=constant, parse_float=_finite, object_pairs_hook=_without_repeats)
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
     except RecursionError:

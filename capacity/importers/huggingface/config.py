@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -178,7 +179,10 @@ class Config:
         for count, (key, value) in enumerate(_leaves(self.data, self._read)):
             if count >= MAX_KEYS:
                 raise SpecError(f"{self.where}: more than {MAX_KEYS:,} keys; a configuration has hundreds")
-            if key in self._read or unread.is_harmless(key, value):
+            if key in self._read:
+                continue
+            if unread.is_harmless(key, value):
+                ignored += [] if _finite(value) else [f"{key} (not a finite number)"]
                 continue
             if value is not None and unread.matters(key):
                 raise SpecError(
@@ -234,6 +238,17 @@ def _leaves(data: Mapping[str, Any], read: set[str], prefix: str = "") -> Iterab
             yield from _leaves(value, read, f"{key}.")
         else:
             yield key, value
+
+
+def _finite(value: Any) -> bool:
+    """Whether no NaN and no infinity is in a value; JSON has neither, and writers of Python let them through."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            return False
+        waiting += one.values() if isinstance(one, Mapping) else one if isinstance(one, list | tuple) else ()
+    return True
 
 
 def _first(keys: Keys) -> str:

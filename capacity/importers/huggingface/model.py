@@ -18,6 +18,8 @@ from capacity.importers.huggingface.facts import facts_of, model_types
 from capacity.importers.huggingface.layer_modules import layer_modules
 from capacity.specs.model import ModelSpec
 
+TEXT_PARTS = ("text_config", "llm_config", "language_config")
+
 
 def import_model(source: str | Path | Mapping[str, Any], name: str | None = None) -> ModelSpec:
     """The model that a configuration describes; nothing is downloaded, and of weights only headers are read.
@@ -41,7 +43,7 @@ def import_model(source: str | Path | Mapping[str, Any], name: str | None = None
         path = path / "config.json"
         if not path.exists():
             raise SpecError(f"{path.parent}: the folder has no config.json")
-    data = _with_own_quantization(read_object(path), path)
+    data = _with_own_quantization(read_object(path, constants=True), path)
     folder = path.resolve().parent.name if path.name == "config.json" else path.stem
     model = import_config(data, name or folder or _own_name(data), where=str(path))
     if path.name != "config.json":
@@ -108,8 +110,21 @@ def _model_type(data: Mapping[str, Any], where: str) -> str:
     if not isinstance(kind, str):
         raise SpecError(f"{where}: model_type must be a string, got a {kind_of(kind)}")
     if kind not in model_types():
-        raise SpecError(f"{where}: {unknown_name('model_type', kind, model_types())}")
+        raise SpecError(f"{where}: {_text_part(data, kind) or unknown_name('model_type', kind, model_types())}")
     return kind
+
+
+def _text_part(data: Mapping[str, Any], kind: str) -> str | None:
+    """What to do with a type whose text part is of a type that is read."""
+    for key in TEXT_PARTS:
+        part = data.get(key)
+        inside = part.get("model_type") if isinstance(part, Mapping) else None
+        if isinstance(inside, str) and inside in model_types():
+            return (
+                f"unknown model_type {kind!r:.80}; only its text part is understood: give its {key}, of type {inside}, "
+                "as the configuration; its vision or audio parts are left out"
+            )
+    return None
 
 
 def _own_name(data: Mapping[str, Any]) -> str:

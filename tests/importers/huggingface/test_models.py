@@ -66,8 +66,11 @@ def test_a_byte_order_mark_is_harmless(tmp_path):
         (b'"llama"', "got a string"),
         (b"[" * 10_000 + b"]" * 10_000, "nested too deeply"),
         (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "nested too deeply"),
-        (b'{"hidden_size": NaN}', "NaN is not a number"),
-        (b'{"hidden_size": -Infinity}', "-Infinity is not a number"),
+        (
+            b'{"model_type": "llama", "vocab_size": 9, "hidden_size": NaN}',
+            "hidden_size must be a whole number, got nan",
+        ),
+        (b'{"model_type": "llama", "hidden_size": -Infinity}', "hidden_size must be a whole number, got -inf"),
         (b'{"hidden_size": 1' + b"0" * 5000 + b"}", "thousands of digits"),
         (b'{"rope_theta": 1e999}', "1e999 is too large a number"),
         (b'{"rope_scaling": {"factor": -1e400}}', "-1e400 is too large a number"),
@@ -478,3 +481,28 @@ def test_a_layer_switch_is_the_period_of_the_windows():
         import_model(config | {"layer_switch": 8, "sliding_window_pattern": 4})
     with pytest.raises(SpecError, match="use_parallel_block is supported for type cohere2 only as true"):
         import_model(config | {"use_parallel_block": False})
+
+
+def test_a_constant_is_refused_only_where_it_matters(tmp_path):
+    file = tmp_path / "config.json"
+    table = LLAMA | {"temperature": float("inf"), "rope_scaling": {"factor": float("nan")}, "top_p": 0.9}
+    file.write_text(json.dumps(table))
+
+    for model in (import_model(file), import_model(table), load_model(tmp_path)):
+        assert parameter_count(model).total == parameter_count(import_model(LLAMA)).total
+        assert any(note == "ignored keys: rope_scaling (not a finite number), temperature (not a finite number)"
+                   for note in model.notes)  # fmt: skip
+    with pytest.raises(SpecError, match="num_hidden_layers must be a whole number, got inf"):
+        import_model(LLAMA | {"num_hidden_layers": float("inf")})
+    with pytest.raises(SpecError, match="mtp_layers = nan may change memory"):
+        import_model(LLAMA | {"mtp_layers": float("nan")})
+
+
+# mistralai/Mistral-Small-3.2: model_type mistral3 around a text part of a supported type.
+def test_a_wrapper_says_that_its_text_part_alone_is_understood():
+    text = LLAMA | {"model_type": "ministral3", "head_dim": 128}
+    wrapper = {"model_type": "mistral3", "text_config": text, "vision_config": {"model_type": "pixtral"}}
+
+    with pytest.raises(SpecError, match="only its text part is understood: give its text_config, of type ministral3"):
+        import_model(wrapper)
+    assert import_model(text).decoder.layer_count == 32
