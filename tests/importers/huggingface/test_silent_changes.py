@@ -91,7 +91,7 @@ def test_null_is_refused_where_the_class_has_a_value(kind, key):
 def test_null_that_the_class_allows_is_said():
     model = cap.load_model(table_of("qwen2", num_key_value_heads=None))
 
-    assert any(note.startswith("num_key_value_heads is null: as many as the") for note in model.notes)
+    assert any("as many as heads" in note and "num_key_value_heads" in note for note in model.notes)
 
 
 # DbrxConfig's own attention table has kv_n_heads = 1 where a file leaves it out.
