@@ -113,6 +113,7 @@ class NumberFormat:
     zero_bits: int = 0
     compute_bits: int = 0
     gguf_only: bool = False
+    whole_groups: bool = False
 
     @property
     def arithmetic_bits(self) -> int:

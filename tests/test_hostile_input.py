@@ -175,6 +175,20 @@ def test_a_large_file_is_refused_before_it_takes_memory(tmp_path, make):
     assert most < 256 * 2**20
 
 
+def test_a_stage_that_computes_nothing_is_refused():
+    table = cap.load_world_model("tdmpc2-19m").model_dump(mode="json")
+    del table["model"]["stages"][0]["before"]
+    with pytest.raises(CapacityError, match="has no layers and no tensors before or after them"):
+        cap.load_world_model(table)
+
+
+def test_brackets_in_brackets_are_refused_at_once(tmp_path):
+    path = tmp_path / "world.yaml"
+    path.write_text("a: 1\n" + "[" * 50_000)
+    with pytest.raises(CapacityError, match="nested too deeply"):
+        cap.load_world_model(path)
+
+
 def test_a_reader_that_leaves_is_no_missed_objective():
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m capacity.cli {' '.join(SIZE)} | head -1; exit ${{PIPESTATUS[0]}}"],

@@ -14,6 +14,7 @@ from capacity.catalog.cases import read_deployment, read_workload
 from capacity.errors import CapacityError
 from capacity.inputs import whole
 from capacity.specs.deployment import Deployment
+from capacity.specs.model import MAX_LAYERS
 from capacity.specs.workload import Workload
 from capacity.studies.size import OperatingPoint
 from capacity.units import parse_bytes, parse_seconds
@@ -50,6 +51,9 @@ class DeploymentOptions:
     pipeline_parallel: Annotated[
         str | None, _option("--pipeline-parallel", "N", "Stages of consecutive layers (1).", _PLACING)
     ] = None
+    pipeline_split: Annotated[
+        str | None, _option("--pipeline-split", "N,N", "Layers of each stage (even).", _PLACING)
+    ] = None
     data_parallel: Annotated[
         str | None, _option("--data-parallel", "N", "Ranks that hold sequences of their own (1).", _PLACING)
     ] = None
@@ -68,14 +72,16 @@ class DeploymentOptions:
         str | None, _option("--deployment", "FILE", "Deployment fields as TOML or JSON.", _PLACING)
     ] = None
 
-    def build(self) -> Deployment:
-        """The deployment that file and options describe."""
+    def build(self, *, reserved_bytes: int | None = None) -> Deployment:
+        """The deployment that file and options describe, with what is set aside for others. [B]"""
         file = file_option("deployment", self.deployment)
         given = {} if file is None else read_deployment(file)
+        given |= _present("reserved_bytes", reserved_bytes)
         for name in ("weights", "activations", "kv_cache", "engine", "engine_version", "launch_mode"):
             given |= _present(name, getattr(self, name))
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
             given |= _present(name, whole_option(name, getattr(self, name)))
+        given |= _present("pipeline_split", _layers(self.pipeline_split))
         given |= _present("memory_fraction", number_option("memory_fraction", self.memory_fraction))
         return Deployment.parse(given, self.deployment or "deployment")
 
@@ -165,6 +171,13 @@ def _group_parameters(group: Any) -> list[inspect.Parameter]:
         )
         for field in fields(group)
     ]
+
+
+def _layers(text: str | None) -> list[int] | None:
+    """Whole numbers with commas between them, or None. [layer]"""
+    if text is None:
+        return None
+    return [whole_option("pipeline_split", part) or 0 for part in text.split(",")[:MAX_LAYERS]]
 
 
 def _present(name: str, value: Any) -> dict[str, Any]:

@@ -8,15 +8,23 @@ import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.commands.names import subject_named
-from capacity.commands.options import DeploymentOptions, Json, Out, WorkloadOptions, expand_option_groups
+from capacity.commands.options import (
+    DeploymentOptions,
+    Json,
+    Out,
+    WorkloadOptions,
+    bytes_option,
+    expand_option_groups,
+)
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.estimate.case import Subject
 from capacity.results import Sizing
+from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
 from capacity.specs.world import WorldModelSpec
 from capacity.studies.parts import PartTable, size_on_all_parts
-from capacity.studies.size import sized, workload_of
+from capacity.studies.size import OperatingPoint, sized, workload_of
 
 app = typer.Typer(add_completion=False)
 
@@ -38,6 +46,9 @@ def size(
     operators: Annotated[
         bool, typer.Option("--operators", metavar="", help="The operators of a prefill as well.")
     ] = False,
+    taken: Annotated[
+        str | None, typer.Option("--taken", metavar="SIZE", help="Memory that other programs hold (0).")
+    ] = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -51,7 +62,13 @@ def size(
         raise CapacityError("give one PART, or --all-parts" + ("" if part is None else ", not both"))
     if operators and all_parts:
         raise CapacityError("--operators lists those of one part; leave out --all-parts")
-    answer = _on_all_parts(model, work, deploy) if part is None else _on_one_part(model, part, work, deploy)
+    (subject, workload), deployment = _chosen(model, work), deploy.build(reserved_bytes=bytes_option("taken", taken))
+    at = work.at(workload)
+    answer: Sizing | PartTable
+    if part is None:
+        answer = _on_all_parts(subject, workload, at, deployment)
+    else:
+        answer = sized(subject, load_hardware(part), deployment, at, workload=workload)
     if out is not None:
         write_json(answer.to_dict(), out)
     if json:
@@ -70,15 +87,9 @@ def _show(answer: Sizing | PartTable, *, operators: bool) -> None:
     terminal.show(wanted)
 
 
-def _on_one_part(model: str, part: str, work: WorkloadOptions, deploy: DeploymentOptions) -> Sizing:
-    (chosen, workload), deployment = _chosen(model, work), deploy.build()
-    return sized(chosen, load_hardware(part), deployment, work.at(workload), workload=workload)
-
-
-def _on_all_parts(model: str, work: WorkloadOptions, deploy: DeploymentOptions) -> PartTable:
-    (chosen, workload), deployment = _chosen(model, work), deploy.build()
+def _on_all_parts(subject: Subject, workload: Workload, at: OperatingPoint, deployment: Deployment) -> PartTable:
     parts = [load_hardware(name) for name in hardware_ids()]
-    return size_on_all_parts(chosen, parts, deployment, work.at(workload), workload=workload)
+    return size_on_all_parts(subject, parts, deployment, at, workload=workload)
 
 
 def _chosen(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:

@@ -31,6 +31,12 @@ def check_parallelism(model: ModelSpec, deploy: Deployment) -> None:
             f"pipeline_parallel {deploy.pipeline_parallel} is more than the {model.decoder.layer_count} layers of "
             f"{model.name}"
         )
+    split = deploy.pipeline_split
+    if has_decoder and split is not None and sum(split) != model.decoder.layer_count:
+        raise CapacityError(
+            f"pipeline_split {', '.join(map(str, split))} adds up to {sum(split)}, not to the "
+            f"{model.decoder.layer_count} layers of {model.name}"
+        )
     for stage in cut:
         name = model.name if stage.role == "decoder" else f"{model.name}, stage {stage.name}"
         for group in stage.layers:

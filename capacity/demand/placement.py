@@ -7,10 +7,12 @@ consecutive layers; the first also the table and the encoders, the last the head
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from capacity.demand.formats import stored_format
 from capacity.demand.modules import modules
@@ -21,6 +23,7 @@ from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import ModelSpec
 from capacity.units import number_format
 
+MAX_TRIED = 64  # tensor-parallel degrees named where one is refused
 STORED_ALLOWANCE = 0.02  # scales, index tables and buffers of the many writers of quantised files
 
 
@@ -49,8 +52,8 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     Raises
     ------
     CapacityError
-        If a degree does not divide what it must, an override matches nothing, or the stored formats contradict
-        the bytes of the checkpoint.
+        If a degree does not divide what it must or cuts a group of a format, an override matches nothing, or the
+        stored formats contradict the bytes of the checkpoint.
     """
     if deploy.draft is not None:
         raise Unsupported("draft: speculation is counted by control(..., draft=...), not by sizes and step times")
@@ -58,7 +61,9 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     check_overrides(model, deploy)
     if deploy.weights == AS_STORED:
         check_stored_bytes(model)
-    return chosen_shards(model, deploy, everywhere)
+    found = chosen_shards(model, deploy, everywhere)
+    check_whole_groups(model, deploy, found)
+    return found
 
 
 # Whether something is wanted that lies in a layer (None: outside the layers) of a stage, on a pipeline rank.
@@ -107,7 +112,7 @@ def _rank_of(module: Module, layer: int | None, model: ModelSpec, deploy: Deploy
 
 
 def rank_of_layer(layer: int, stage: str, model: ModelSpec, deploy: Deployment) -> int:
-    """Pipeline rank of a layer: the decoder is cut into even runs, longer runs first; other stages stay on rank 0.
+    """Pipeline rank of a layer of the decoder, by `layers_per_rank`; other stages stay on rank 0.
 
     Parameters
     ----------
@@ -127,9 +132,28 @@ def rank_of_layer(layer: int, stage: str, model: ModelSpec, deploy: Deployment) 
     """
     if deploy.pipeline_parallel == 1 or stage != model.decoder.name:
         return 0
-    base, longer = divmod(model.decoder.layer_count, deploy.pipeline_parallel)
-    boundary = longer * (base + 1)
-    return layer // (base + 1) if layer < boundary else longer + (layer - boundary) // base
+    return bisect_right(_first_layers(model.decoder.layer_count, deploy), layer) - 1
+
+
+def layers_per_rank(layers: int, deploy: Deployment) -> tuple[int, ...]:
+    """Layers of the decoder on each pipeline rank: as asked, or even, the rest on the ranks before the last.
+
+    The last rank has the head as well, so engines give it no layer more (vLLM 0.11 distributed/utils.py,
+    get_pp_indices).
+
+    >>> layers_per_rank(61, Deployment(pipeline_parallel=3))
+    (20, 21, 20)
+    """
+    if deploy.pipeline_split is not None:
+        return deploy.pipeline_split
+    ranks = deploy.pipeline_parallel
+    base, rest = divmod(layers, ranks)
+    return tuple(base + (0 < ranks - 1 - rank <= rest) for rank in range(ranks))
+
+
+@lru_cache(maxsize=512)
+def _first_layers(layers: int, deploy: Deployment) -> tuple[int, ...]:
+    return (0, *accumulate(layers_per_rank(layers, deploy)))[:-1]
 
 
 def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
@@ -152,6 +176,47 @@ def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
         elif module.shard == "expert_rows":
             rows = -(-(rows // module.unit) // by_column) * module.unit
     return rows, columns, copies
+
+
+def check_whole_groups(model: ModelSpec, deploy: Deployment, shards: tuple[WeightShard, ...]) -> None:
+    """Refuse a share that holds part of a group or block where engines do.
+
+    Raises
+    ------
+    CapacityError
+        Naming the matrix, its share and the group, and the degrees that work.
+    """
+    broken = next((text for shard in shards if (text := _broken_group(shard))), None)
+    if broken is None:
+        return
+    ways = [degree for degree in range(1, MAX_TRIED + 1) if _cuts_evenly(model, deploy, degree)]
+    other = f"tensor_parallel {', '.join(map(str, ways))}" if ways else "no tensor_parallel"
+    verb = "works" if len(ways) < 2 else "work"
+    experts = ", or spread the experts whole with expert_parallel" if "expert" in broken else ""
+    raise CapacityError(f"{model.name}: {broken}; {other} {verb}{experts}")
+
+
+def _broken_group(shard: WeightShard) -> str | None:
+    """What of a share is no whole number of groups, as text."""
+    module, stored = shard.module, number_format(shard.format)
+    if not stored.whole_groups or module.vector:
+        return None
+    down = stored.group_rows if stored.group == "block" else 1
+    across = stored.group_columns if stored.group == "block" else int(stored.group)
+    axes = [(shard.rows, module.rows, down, "rows"), (shard.columns, module.columns, across, "columns")]
+    for held, whole, step, axis in axes:
+        if held < whole and held % step:
+            return f"a device's share of {module.name} has {held:,} {axis}, no multiple of the {step} of {stored.name}"
+    return None
+
+
+def _cuts_evenly(model: ModelSpec, deploy: Deployment, degree: int) -> bool:
+    try:
+        tried = deploy.replace(tensor_parallel=degree)
+        check_parallelism(model, tried)
+        return not any(map(_broken_group, chosen_shards(model, tried, everywhere)))
+    except CapacityError:
+        return False
 
 
 def check_stored_bytes(model: ModelSpec) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import groupby
 
 from capacity.demand.arithmetic import sixteen_bit, stated_activations
 from capacity.demand.formats import QUANTISED_PARTS, stated_cache
-from capacity.demand.placement import weight_shards
+from capacity.demand.placement import layers_per_rank, weight_shards
 from capacity.estimate.case import network
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import ModelSpec
@@ -34,9 +35,18 @@ def _assumptions(subject: Subject, deploy: Deployment, given: frozenset[str]) ->
         found.append(f"kv_cache = {kept}")
     if stated_activations(network(subject), deploy) is None:
         found.append(UNSTATED_ACTIVATIONS)
+    if deploy.pipeline_parallel > 1 and deploy.pipeline_split is None:
+        layers = layers_per_rank(network(subject).decoder.layer_count, deploy)
+        found.append(f"pipeline_split = {_runs(layers)} layers")
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
     found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in given]
     return (*found, *_of_weights(subject, deploy, "weights" in given), *_of_model(subject, deploy))
+
+
+def _runs(layers: tuple[int, ...]) -> str:
+    """Layers of each rank, equal neighbours together."""
+    runs = [(count, len(list(ranks))) for count, ranks in groupby(layers)]
+    return ", ".join(f"{ranks} x {count}" if ranks > 1 else str(count) for count, ranks in runs)
 
 
 def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from capacity.files.text_file import read_text
 
 MAX_YAML_BYTES = 100_000  # ten times the largest file of a known project; the parser takes 20 s for a megabyte
 _MAX_NODES = 1_000_000
+_NESTED = re.compile(r"[\[{]{100}")  # the parser takes time with the square of brackets in brackets
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -29,6 +31,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         ) from None
     text = read_text(path, MAX_YAML_BYTES)
     try:
+        if _NESTED.search(text):
+            raise RecursionError
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is not None and _size(node, {}, str(path)) > _MAX_NODES:

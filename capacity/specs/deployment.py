@@ -76,7 +76,8 @@ class Deployment(UserSpec):
     format; unless it or the checkpoint states one, it follows from how each weight is stored and what the part can do.
     ``launch_mode`` is how kernels are launched: ``eager``, one by one by Python; ``compiled``, compiled kernels one by
     one; ``graph``, a captured graph of a general compiler; ``tuned``, an engine written for this model family; or a
-    table of them by phase, with ``default`` for the rest. ``routing_exponent`` is how freely tokens choose experts in
+    table of them by phase, with ``default`` for the rest. ``pipeline_split`` is the layers of each pipeline rank;
+    even unless stated. ``routing_exponent`` is how freely tokens choose experts in
     an attainable time: T tokens visit as many as T to this power would that choose independently; 1: uniform routing.
     """
 
@@ -89,6 +90,7 @@ class Deployment(UserSpec):
     overrides: Annotated[tuple[Override, ...], BeforeValidator(_as_overrides)] = ()
     tensor_parallel: Degree = 1
     pipeline_parallel: Degree = 1
+    pipeline_split: Annotated[tuple[Count, ...], Field(min_length=1, max_length=65_536)] | None = None
     data_parallel: Degree = 1
     expert_parallel: Degree | None = None
     engine: str = "reference"
@@ -119,6 +121,15 @@ class Deployment(UserSpec):
         if self.expert_parallel is not None and ranks % self.expert_parallel:
             raise ValueError(
                 f"expert_parallel {self.expert_parallel} must divide tensor_parallel x data_parallel = {ranks}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def every_pipeline_rank_has_its_layers(self) -> Self:
+        if self.pipeline_split is not None and len(self.pipeline_split) != self.pipeline_parallel:
+            raise ValueError(
+                f"pipeline_split has {len(self.pipeline_split)} numbers of layers for pipeline_parallel "
+                f"{self.pipeline_parallel}"
             )
         return self
 

@@ -237,6 +237,12 @@ class Stage(Spec):
             raise ValueError("layer indices must be 0, 1, 2 ... each once over all groups of a stage")
         return self
 
+    @model_validator(mode="after")
+    def something_is_computed(self) -> Self:
+        if not (self.layers or self.before or self.after):
+            raise ValueError(f"stage {self.name} has no layers and no tensors before or after them")
+        return self
+
 
 class ModelSpec(Spec):
     """A network as sizing sees it. ``notes`` are what the importer ignored or assumed."""

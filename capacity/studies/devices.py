@@ -44,6 +44,8 @@ def fewest_devices(part: HardwareSpec, deploy: Deployment, fits: Callable[[Deplo
 
 def _degrees(part: HardwareSpec, deploy: Deployment) -> list[int]:
     """The degree asked for, then its doubles as far as the link of the part reaches."""
+    if part.memory.unified and part.links is None:  # a module or a desktop: nothing joins two
+        return [deploy.tensor_parallel]
     others = deploy.pipeline_parallel * deploy.data_parallel
     domain = _known_domain(part) or ASSUMED_DOMAIN
     degrees, degree = [deploy.tensor_parallel], deploy.tensor_parallel * 2

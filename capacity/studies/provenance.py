@@ -11,11 +11,12 @@ from capacity.demand.placement import weight_shards
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
 from capacity.results import Estimate
+from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
 from capacity.supply.paths import ordinary_path
-from capacity.units import number_format
+from capacity.units import format_bytes, number_format
 
 UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
 WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
@@ -105,6 +106,8 @@ def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
     found = list(model.notes if case.world is None else dict.fromkeys((*model.notes, *case.world.notes)))
     if model.positions is not None and memory_tokens > model.positions:
         found.append(f"context {memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
+    if case.hardware.memory.unified:
+        found.append(_sharing(case.hardware, case.deploy))
     routed, dequantised = _standing_notes(case)
     if routed and batch > 1:
         found.append(
@@ -112,6 +115,13 @@ def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
             "under uniform routing"
         )
     return (*found, *dequantised)
+
+
+def _sharing(part: HardwareSpec, deploy: Deployment) -> str:
+    """What of a memory shared with the system is set aside."""
+    kept = (part.memory.reserve_bytes or 0) + deploy.reserved_bytes
+    aside = f"{format_bytes(kept)} are set aside for them" if kept else "nothing is set aside for them"
+    return f"the system and other programs share this memory: {aside}; reserved_bytes (--taken) sets more aside"
 
 
 @lru_cache(maxsize=512)
