@@ -133,7 +133,8 @@ def test_prefill_peak_equals_the_measured_live_storage(make_llama):
 # A classifier over 100 labels whose only stage is an encoder: no hidden state of a decoder is sampled from, only 100
 # logits in 16 bit, their 32-bit copy and 32-bit probabilities: 100 x (2 + 4 + 4) bytes.
 def test_a_model_without_a_decoder_samples_from_logits_alone():
-    stage = {"name": "encoder", "role": "encoder", "hidden_size": 64}
+    table = {"name": "table", "shape": (100, 64), "part": "embedding"}
+    stage = {"name": "encoder", "role": "encoder", "hidden_size": 64, "before": (table,)}
     model = ModelSpec(name="classifier", stages=(stage,), vocabulary=100)
     sampler = activation_peaks(model, cap.Deployment(weights="bf16"))[-1]
 

@@ -36,7 +36,7 @@ def deployments(draw):
     name = draw(st.sampled_from(sorted(MODELS)))
     tensor, data = draw(st.sampled_from(MODELS[name])), draw(st.sampled_from([1, 2, 4]))
     deploy = cap.Deployment(
-        weights=draw(st.sampled_from(["bf16", "fp8_e4m3", "int4_g128"])),
+        weights=draw(st.sampled_from(["bf16", "fp8_e4m3", "q4_0"])),
         kv_cache=draw(st.sampled_from(["bf16", "fp8_e4m3"])),
         tensor_parallel=tensor,
         data_parallel=data,

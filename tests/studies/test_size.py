@@ -220,9 +220,9 @@ def test_a_batch_that_the_deployment_forbids_does_not_fit(make_part, llama_2_7b)
     assert (sizing.max_context_tokens, sizing.max_context_bound_by) == (0, "max_sequences")
 
 
-def test_weights_beyond_all_bytes_are_one_sentence(make_llama, make_part):
+def test_weights_beyond_all_models_are_one_sentence(make_llama, make_part):
     model = make_llama("vast", 8, 2**31, 2**16, 2**16, 2**15, 2**31, 2**31)
-    with pytest.raises(cap.CapacityError, match=r"more than 2\^62 bytes"):
+    with pytest.raises(cap.CapacityError, match=r"parameters, at most 1e\+15 are sized"):
         cap.max_batch(model, make_part(), cap.Deployment(weights="bf16"), context_tokens=1)
 
 
