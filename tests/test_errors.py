@@ -86,7 +86,7 @@ BAD_CONFIGS = [
     (json.dumps(LLAMA | {"num_hidden_layers": -1}), "num_hidden_layers"),
     (json.dumps(LLAMA | {"num_hidden_layers": True}), "num_hidden_layers"),
     (json.dumps(LLAMA | {"num_attention_heads": 0}), "num_attention_heads"),
-    (json.dumps(LLAMA | {"hidden_size": float("nan")}), "NaN"),
+    (json.dumps(LLAMA | {"hidden_size": float("nan")}), "hidden_size must be a whole number, got nan"),
 ]
 
 

@@ -136,7 +136,7 @@ def rank_of_layer(layer: int, stage: str, model: ModelSpec, deploy: Deployment) 
 
 
 def layers_per_rank(layers: int, deploy: Deployment) -> tuple[int, ...]:
-    """Layers of the decoder on each pipeline rank: as asked, or even, the rest on the ranks before the last.
+    """Layers of the decoder on each pipeline rank: as asked, or even, the rest on the ranks before the last. [1]
 
     The last rank has the head as well, so engines give it no layer more (vLLM 0.11 distributed/utils.py,
     get_pp_indices).

@@ -38,7 +38,7 @@ def names(folder: str, suffix: str) -> tuple[str, ...]:
     """Names of the files of a shipped folder that end in ``suffix``, without it, sorted.
 
     >>> names("data/hf_types", ".toml")[:2]
-    ('baichuan', 'bloom')
+    ('RefinedWeb', 'RefinedWebModel')
     """
     entries = (entry.name for entry in files("capacity").joinpath(folder).iterdir())
     return tuple(sorted(name.removesuffix(suffix) for name in entries if name.endswith(suffix)))
