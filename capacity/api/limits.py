@@ -46,7 +46,7 @@ def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, con
     """
     context = whole("context_tokens", context_tokens)
     case = checked_case(model, hardware, deploy)
-    return plain(memory.max_batch(case.memory, case.budget_bytes, deploy, context_tokens=context))
+    return plain(memory.max_batch(case.memory, case.budget, deploy, context_tokens=context))
 
 
 def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
@@ -82,5 +82,5 @@ def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, b
     """
     batch = whole("batch", batch)
     case = checked_case(model, hardware, deploy)
-    found = memory.max_context(case.memory, case.budget_bytes, deploy, batch=batch, positions=case.model.positions)
+    found = memory.max_context(case.memory, case.budget, deploy, batch=batch, positions=case.model.positions)
     return plain(found[0])

@@ -11,7 +11,10 @@ from capacity.arrays import ArrayLike, plain
 from capacity.demand import parameters
 from capacity.demand.parameters import ParameterCount
 from capacity.demand.passes import local_sequences
-from capacity.estimate import memory, moments
+from capacity.estimate import moments
+from capacity.estimate.memory import refuse_overflow
+from capacity.estimate.usage import activation_bytes as peak_bytes
+from capacity.estimate.usage import cache_bytes
 from capacity.inputs import check_kind, one_count, same_shape, whole
 from capacity.results import ActivationMoments
 from capacity.specs.deployment import Deployment
@@ -75,8 +78,8 @@ def weight_bytes(model: Subject, deploy: Deployment) -> int:
     16060522496
     """
     table = checked_table(model, deploy)
-    names = [row for row in table.rows if row.name.startswith("weights")]
-    return max(sum(row.fixed_bytes for row in names if row.rank == rank) for rank in range(table.ranks))
+    held = [[use.fixed_bytes for use in kind.uses if use.name.startswith("weights")] for kind in table.kinds]
+    return max(sum(sizes) for sizes in held)
 
 
 def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Any:
@@ -115,9 +118,9 @@ def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, cont
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens, minimum=0)
     same_shape(batch=batch, context_tokens=context)
     table = checked_table(model, deploy)
-    memory.refuse_overflow(table, batch=batch, context_tokens=context)
+    refuse_overflow(table, batch=batch, context_tokens=context)
     local = local_sequences(batch, deploy)
-    held = [np.multiply(local, memory.sequence_cache_bytes(rank, context)) for rank in table.by_rank]
+    held = [cache_bytes(kind.whole.content, sequences=local, context_tokens=context) for kind in table.kinds]
     return plain(np.max(np.stack(np.broadcast_arrays(*held)), axis=0))
 
 
@@ -151,8 +154,8 @@ def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
     """
     batch = whole("batch", batch)
     table = checked_table(model, deploy)
-    memory.refuse_overflow(table, batch=batch, context_tokens=1)
-    each = max(rank.sequence_bytes for rank in table.by_rank)
+    refuse_overflow(table, batch=batch, context_tokens=1)
+    each = max(kind.whole.sequence_bytes for kind in table.kinds)
     return plain(np.multiply(local_sequences(batch, deploy), each))
 
 
@@ -190,7 +193,7 @@ def activation_moments(model: Subject, deploy: Deployment, *, batch: int, tokens
     (1207959552, True)
     """
     batch, tokens = one_count("batch", batch), one_count("tokens", tokens)
-    memory.refuse_overflow(checked_table(model, deploy), batch=batch, context_tokens=tokens)
+    refuse_overflow(checked_table(model, deploy), batch=batch, context_tokens=tokens)
     return moments.activation_moments(model, deploy, batch=batch, tokens=tokens)
 
 
@@ -228,7 +231,7 @@ def activation_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, to
     batch, tokens = whole("batch", batch), whole("tokens", tokens)
     same_shape(batch=batch, tokens=tokens)
     table = checked_table(model, deploy)
-    memory.refuse_overflow(table, batch=batch, context_tokens=tokens)
+    refuse_overflow(table, batch=batch, context_tokens=tokens)
     local = local_sequences(batch, deploy)
-    peaks = [memory.activation_bytes(table, rank, sequences=local, context_tokens=tokens) for rank in table.by_rank]
+    peaks = [peak_bytes(kind.whole, sequences=local, context_tokens=tokens) for kind in table.kinds]
     return plain(np.max(np.stack(peaks), axis=0))

@@ -92,7 +92,7 @@ def summary(model: ModelSpec) -> dict[str, Any]:
         "positions": model.positions,
         "token_bytes": sum(row.layers * row.layer.token_bytes for row in rows),
         "token_bytes_beyond_windows": sum(row.layers * row.layer.token_bytes for row in rows if not row.layer.window),
-        "state_bytes": sequence_state_bytes(model, sixteen_bit, 0),
+        "state_bytes": sequence_state_bytes(model, sixteen_bit)[0],
         "stored": mixture(model.checkpoint) if model.checkpoint else None,
         "by_module": dict(count.by_module),
     }

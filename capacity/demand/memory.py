@@ -41,18 +41,18 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
 
 
 @lru_cache(maxsize=512)
-def sequence_state_bytes(model: ModelSpec, deploy: Deployment, rank: int) -> int:
-    """Recurrent, convolution and cross-attention state of one sequence on a device of one pipeline rank. [B]"""
-    cross = sum(row.layers * row.layer.constant_bytes for row in cache_rows(model, deploy) if row.rank == rank)
-    bits = 0
+def sequence_state_bytes(model: ModelSpec, deploy: Deployment) -> tuple[int, ...]:
+    """Recurrent, convolution and cross-attention state of one sequence on a device of each pipeline rank. [B]"""
+    held, bits = ([0] * deploy.pipeline_parallel for _ in range(2))
+    for row in cache_rows(model, deploy):
+        held[row.rank] += row.layers * row.layer.constant_bytes
     for stage in _remembering(model):
         for group in stage.layers:
             kind = mixers.of(group.mixer)
             for layer in group.indices:
-                if rank_of_layer(layer, stage.name, model, deploy) == rank:
-                    formats = layer_formats(layer, model, deploy)
-                    bits += kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
-    return cross - (-bits // 8)
+                rank, formats = rank_of_layer(layer, stage.name, model, deploy), layer_formats(layer, model, deploy)
+                bits[rank] += kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
+    return tuple(cross - (-state // 8) for cross, state in zip(held, bits, strict=True))
 
 
 def _remembering(model: ModelSpec) -> Iterable[Stage]:

@@ -242,21 +242,25 @@ def check_stored_bytes(model: ModelSpec) -> None:
 @lru_cache(maxsize=512)
 def weight_bytes_by_rank(model: ModelSpec, deploy: Deployment) -> tuple[dict[str, int], ...]:
     """Weight bytes on a device of each pipeline rank, by part. [B]"""
-    return tuple(stored_bytes(model, deploy, rank) for rank in range(deploy.pipeline_parallel))
+    return stored_bytes(model, deploy)
 
 
 def stored_bytes(
-    model: ModelSpec, deploy: Deployment, rank: int, offloaded: frozenset[tuple[str, str]] = frozenset()
-) -> dict[str, int]:
-    """Weight bytes on a device of pipeline ``rank`` by part, without ``offloaded`` pairs of stage and module. [B]
+    model: ModelSpec, deploy: Deployment, offloaded: frozenset[tuple[str, str]] = frozenset()
+) -> tuple[dict[str, int], ...]:
+    """Weight bytes on a device of each pipeline rank by part, without ``offloaded`` pairs of stage and module. [B]
 
     A tied head on another pipeline rank than the table is a second copy.
     """
-    held: dict[str, int] = {}
-    copied = deploy.pipeline_parallel > 1 and rank == deploy.pipeline_parallel - 1
+    held: list[dict[str, int]] = [{} for _ in range(deploy.pipeline_parallel)]
     for shard in weight_shards(model, deploy):
         module = shard.module
-        here = shard.rank == rank and module.stored and (module.stage, module.name) not in offloaded
-        if here or (copied and module.part == "lm_head" and not module.stored):
-            held[module.part] = held.get(module.part, 0) + shard.total_bytes
-    return held
+        if module.stored and (module.stage, module.name) not in offloaded:
+            _add(held[shard.rank], module.part, shard.total_bytes)
+        elif not module.stored and module.part == "lm_head" and deploy.pipeline_parallel > 1:
+            _add(held[-1], module.part, shard.total_bytes)
+    return tuple(held)
+
+
+def _add(held: dict[str, int], part: str, size: int) -> None:
+    held[part] = held.get(part, 0) + size

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from capacity.catalog.engines import load_engine
@@ -10,11 +12,12 @@ from capacity.demand.memory import sequence_state_bytes
 from capacity.demand.modules import modules
 from capacity.demand.placement import stored_bytes
 from capacity.engines.activations import ACTIVATION_PEAKS
-from capacity.engines.budget import BUDGETS
+from capacity.engines.budget import BUDGETS, Budget
 from capacity.engines.cache import CACHES
-from capacity.engines.table import MAX_BYTES, MemoryRow, MemoryTable
+from capacity.engines.table import MAX_BYTES, MemoryRow, MemoryTable, memory_table_of
 from capacity.errors import CapacityError
 from capacity.specs.deployment import Deployment
+from capacity.specs.engine import EngineSpec
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Resident, WorldModelSpec
@@ -22,34 +25,81 @@ from capacity.specs.world import Resident, WorldModelSpec
 
 @lru_cache(maxsize=512)
 def memory_table(subject: ModelSpec | WorldModelSpec, deploy: Deployment) -> MemoryTable:
-    """The rows of one device of each pipeline rank.
+    """The rows of one device of each kind, by the engine of the deployment.
 
     Raises
     ------
     CapacityError
-        If the engine is unknown, the deployment is impossible for the model, or weights exceed 2^62 bytes.
+        If the engine is unknown, the deployment is impossible for the model, or one use takes 2^62 bytes.
     """
-    policies = load_engine(deploy.engine).policies
-    world = subject if isinstance(subject, WorldModelSpec) else None
-    model = subject.model if isinstance(subject, WorldModelSpec) else subject
-    rows = [*_weights(model, world, deploy)]
-    if world is None or world.core is not None:
-        rows += CACHES[policies.cache](model, deploy)
-    rows += _state(model, deploy)
-    rows += ACTIVATION_PEAKS[policies.activations](model, world, deploy)
-    rows += [MemoryRow(part.name, 0, fixed_bytes=part.held_bytes) for part in _residents(world)]
-    block_tokens = deploy.block_tokens if world is None else 1  # a session's cache is one growing buffer
-    table = MemoryTable(tuple(rows), deploy.pipeline_parallel, block_tokens, deploy.prefill_chunk_tokens)
-    if any(rank.fixed_bytes >= MAX_BYTES for rank in table.by_rank):
-        raise CapacityError(f"{subject.name}: the weights of one device are more than 2^62 bytes")
-    return table
+    return table_of_engine(load_engine(deploy.engine), subject, deploy)
+
+
+def table_of_engine(engine: EngineSpec, subject: ModelSpec | WorldModelSpec, deploy: Deployment) -> MemoryTable:
+    """The rows of one device of each kind, by the policies of an engine.
+
+    Parameters
+    ----------
+    engine : EngineSpec
+        Names of policies, and pools.
+    subject : ModelSpec or WorldModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+
+    Raises
+    ------
+    CapacityError
+        If the deployment is impossible for the model, or one use takes 2^62 bytes.
+    """
+    model, world = (subject.model, subject) if isinstance(subject, WorldModelSpec) else (subject, None)
+    rows = [*_rows(engine, model, world, deploy)]
+    _refuse_overflow(subject.name, rows)
+    if engine.pools or engine.outside_fraction:
+        rows = [_placed(row, engine) for row in rows]
+    images = world.views if world else 0
+    return memory_table_of(rows, chunk_tokens=deploy.prefill_chunk_tokens, images=images, pools=engine.pools)
+
+
+def _rows(
+    engine: EngineSpec, model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment
+) -> Iterator[MemoryRow]:
+    policies = engine.policies
+    yield from _weights(model, world, deploy)
+    if world is None:
+        yield from CACHES[policies.cache](model, deploy)
+    elif world.core is not None:
+        yield from CACHES[policies.session_cache](model, deploy)
+    yield from _state(model, deploy)
+    yield from ACTIVATION_PEAKS[policies.activations](model, world, deploy)
+    for part in _residents(world):
+        yield MemoryRow(part.name, 0, loaded=True, fixed_bytes=part.held_bytes)
+
+
+def _refuse_overflow(name: str, rows: list[MemoryRow]) -> None:
+    """Whole numbers of 64 bits hold every coefficient, and the weights of one device together."""
+    fixed: Counter[int] = Counter()
+    for row in rows:
+        fixed[row.rank] += row.fixed_bytes
+        if max(row.sequence_bytes, row.image_bytes, row.in_flight_bytes, row.block_bytes) >= MAX_BYTES:
+            raise CapacityError(f"{name}: {row.name} of one sequence or token takes more than 2^62 bytes on one device")
+    if any(size >= MAX_BYTES for size in fixed.values()):
+        raise CapacityError(f"{name}: the weights of one device are more than 2^62 bytes")
+
+
+def _placed(row: MemoryRow, engine: EngineSpec) -> MemoryRow:
+    """The row in its pool, or outside the fraction that the engine plans with."""
+    for pool in engine.pools:
+        if row.name in pool.rows:
+            ratio = pool.ratios[pool.rows.index(row.name)] if pool.ratios else 0
+            return replace(row, pool=pool.name, ratio=ratio)
+    return replace(row, inside=row.name not in engine.outside_fraction)
 
 
 def _weights(model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment) -> Iterator[MemoryRow]:
-    offloaded = _offloaded(model, world)
-    for rank in range(deploy.pipeline_parallel):
-        for part, size in stored_bytes(model, deploy, rank, offloaded).items():
-            yield MemoryRow(f"weights: {part}", rank, fixed_bytes=size)
+    for rank, held in enumerate(stored_bytes(model, deploy, _offloaded(model, world))):
+        for part, size in held.items():
+            yield MemoryRow(f"weights: {part}", rank, loaded=True, fixed_bytes=size)
 
 
 def _offloaded(model: ModelSpec, world: WorldModelSpec | None) -> frozenset[tuple[str, str]]:
@@ -61,8 +111,8 @@ def _offloaded(model: ModelSpec, world: WorldModelSpec | None) -> frozenset[tupl
 
 
 def _state(model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
-    for rank in range(deploy.pipeline_parallel):
-        if size := sequence_state_bytes(model, deploy, rank):
+    for rank, size in enumerate(sequence_state_bytes(model, deploy)):
+        if size:
             yield MemoryRow("state", rank, sequence_bytes=size)
 
 
@@ -70,8 +120,8 @@ def _residents(world: WorldModelSpec | None) -> Iterator[Resident]:
     return (part for part in world.residents if not part.offloaded) if world else iter(())
 
 
-def budget_bytes(hardware: HardwareSpec, deploy: Deployment) -> int:
-    """Memory that the engine may plan with on one device. [B]
+def budget(hardware: HardwareSpec, deploy: Deployment) -> Budget:
+    """Memory that the engine may plan with on one device.
 
     Raises
     ------

@@ -9,7 +9,8 @@ from capacity.catalog.engines import load_engine
 from capacity.demand.decisions import check_world
 from capacity.demand.operators import decoder_operators
 from capacity.demand.placement import weight_shards
-from capacity.engines.builder import budget_bytes, memory_table
+from capacity.engines.budget import Budget
+from capacity.engines.builder import budget, memory_table
 from capacity.engines.table import MemoryTable
 from capacity.errors import CapacityError
 from capacity.inputs import check_kind
@@ -44,9 +45,9 @@ class Case:
         return memory_table(self.subject, self.deploy)
 
     @cached_property
-    def budget_bytes(self) -> int:
-        """Memory that the engine may plan with on one device. [B]"""
-        return budget_bytes(self.hardware, self.deploy)
+    def budget(self) -> Budget:
+        """Memory that the engine may plan with on one device."""
+        return budget(self.hardware, self.deploy)
 
     @cached_property
     def arithmetic(self) -> frozenset[Arithmetic]:

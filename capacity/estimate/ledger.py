@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from capacity.demand.passes import local_sequences
-from capacity.engines.table import MemoryRow, MemoryTable
-from capacity.estimate.memory import activation_bytes, refuse_overflow, sequence_cache_bytes
+from capacity.engines.budget import Budget
+from capacity.engines.kinds import DeviceKind
+from capacity.engines.table import MemoryTable
+from capacity.estimate.memory import refuse_overflow
+from capacity.estimate.usage import activation_bytes, held_bytes
 from capacity.results import Ledger, LedgerLine
 from capacity.specs.deployment import Deployment
+
+NO_CACHE = (("KV cache", ()),)
 
 
 def ledgers(
     table: MemoryTable,
-    budget_bytes: int,
-    capacity_bytes: int,
+    budget: Budget,
     deploy: Deployment,
     *,
     batch: int,
@@ -25,8 +31,8 @@ def ledgers(
     ----------
     table : MemoryTable
         Uses of the memory.
-    budget_bytes, capacity_bytes : int
-        What the engine may plan with, and what programs can have. [B]
+    budget : Budget
+        What the engine may plan with.
     deploy : Deployment
         Parallelism.
     batch, context_tokens : int
@@ -37,20 +43,19 @@ def ledgers(
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = int(local_sequences(batch, deploy))
     found = []
-    for number in range(table.ranks):
-        held = ledger_lines(table, number, sequences=local, context_tokens=context_tokens)
-        found.append(
-            Ledger(
-                rank=number,
-                devices=deploy.tensor_parallel * deploy.data_parallel,
-                lines=held,
-                total_bytes=sum([line.held_bytes for line in held]),
-                usable_bytes=budget_bytes,
-                capacity_bytes=capacity_bytes,
-                assumed=assumed,
-            )
+    for kind in table.kinds:
+        lines = _lines(kind, local, context_tokens)
+        one = Ledger(
+            rank=kind.ranks[0],
+            devices=deploy.tensor_parallel * deploy.data_parallel,
+            lines=lines,
+            total_bytes=sum([line.held_bytes for line in lines]),
+            usable_bytes=budget.planned_bytes(kind.loaded_bytes),
+            capacity_bytes=budget.capacity_bytes,
+            assumed=assumed,
         )
-    return tuple(sorted(found, key=lambda ledger: ledger.margin_bytes))
+        found += [one, *[replace(one, rank=rank) for rank in kind.ranks[1:]]]
+    return tuple(sorted(found, key=lambda ledger: (ledger.margin_bytes, ledger.rank)))
 
 
 def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
@@ -67,20 +72,20 @@ def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tok
     context_tokens : int
         Tokens of each. [token]
     """
-    rank, rows = table.by_rank[number], table.of_rank(number)
-    found = [
-        LedgerLine(row.name, row.fixed_bytes, row.evidence) for row in rows if row.fixed_bytes and not row.alternative
+    kind = table.kind_of(number)
+    return _lines(kind, sequences, context_tokens)
+
+
+def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
+    whole, at = kind.whole, {"sequences": sequences, "context_tokens": context_tokens}
+    found = [LedgerLine(use.name, use.fixed_bytes, use.evidence) for use in kind.uses if use.fixed_bytes]
+    for name, caches in whole.caches_by_name.items() or NO_CACHE:
+        content = sum([int(held_bytes(cache.content, **at)) for cache in caches])
+        blocks = sum([int(held_bytes(cache, **at)) for cache in caches])
+        found.append(LedgerLine(name, content, "computed"))
+        if blocks > content:
+            found.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))
+    found += [
+        LedgerLine(use.name, sequences * use.sequence_bytes, use.evidence) for use in kind.uses if use.sequence_bytes
     ]
-    content = int(sequence_cache_bytes(rank, context_tokens))
-    blocks = int(sequence_cache_bytes(rank, context_tokens, block_tokens=table.block_tokens))
-    found.append(LedgerLine("KV cache", sequences * content, "computed"))
-    if blocks > content:
-        found.append(LedgerLine("KV cache, internal fragmentation", sequences * (blocks - content), "computed"))
-    if rank.sequence_bytes:
-        found.append(LedgerLine("state", sequences * rank.sequence_bytes, "computed"))
-    peak = int(activation_bytes(table, rank, sequences=sequences, context_tokens=context_tokens))
-    return (*found, LedgerLine("activations", peak, _peak_evidence(rows)))
-
-
-def _peak_evidence(rows: tuple[MemoryRow, ...]) -> str:
-    return next((row.evidence for row in rows if row.alternative), "computed")
+    return (*found, LedgerLine("activations", int(activation_bytes(whole, **at)), kind.peak_evidence))

@@ -8,11 +8,16 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, BoolArray, IntArray
 from capacity.demand.passes import local_sequences
-from capacity.engines.table import MAX_BYTES, MemoryTable, RankMemory
+from capacity.engines.budget import Budget
+from capacity.engines.kinds import DeviceKind
+from capacity.engines.table import MAX_BYTES, MemoryTable
 from capacity.errors import CapacityError
-from capacity.formulas import limits, paging
+from capacity.estimate.usage import cache_bytes, holds, holds_any, total_bytes
+from capacity.formulas import limits
 from capacity.inputs import LARGEST_COUNT
 from capacity.specs.deployment import Deployment
+
+NO_PEAK = ((0, 0, 0),)
 
 
 def refuse_overflow(table: MemoryTable, *, batch: ArrayLike, context_tokens: ArrayLike) -> None:
@@ -34,107 +39,13 @@ def refuse_overflow(table: MemoryTable, *, batch: ArrayLike, context_tokens: Arr
     CapacityError
         Naming the first pair that asks for too much.
     """
-    blocks = np.ceil(np.divide(context_tokens, table.block_tokens)) * table.block_tokens
-    token, sequence = table.steepest_bytes
+    block_tokens, token, sequence = table.steepest_bytes
+    blocks = np.ceil(np.divide(context_tokens, block_tokens)) * block_tokens
     asked = np.asarray(batch, dtype=float) * (blocks * token + sequence)
     if np.any(asked >= MAX_BYTES):
         most = np.argmax(asked)
         pair = (np.broadcast_to(number, asked.shape).flat[most] for number in (batch, context_tokens))
         raise CapacityError("batch {} with context {} asks for more than 2^62 bytes".format(*pair))
-
-
-def sequence_cache_bytes(rank: RankMemory, context_tokens: ArrayLike, *, block_tokens: int = 1) -> Any:
-    """Key-value cache of one sequence on a device of one pipeline rank, in the shape of ``context_tokens``. [B]
-
-    Parameters
-    ----------
-    rank : RankMemory
-        The rows of one pipeline rank, added up.
-    context_tokens : array_like
-        Tokens of each. [token]
-    block_tokens : int
-        Tokens of a cache block. [token]
-
-    Returns
-    -------
-    ndarray
-        In the shape of ``context_tokens``. [B]
-    """
-    held: Any = np.zeros(np.shape(context_tokens), dtype=np.int64)
-    for size, window in zip(rank.cache_token_bytes, rank.window_tokens, strict=True):
-        held = held + size * paging.blocked_tokens(context_tokens, window, block_tokens)
-    return held
-
-
-def tokens_in_flight(table: MemoryTable, *, sequences: ArrayLike, context_tokens: ArrayLike) -> IntArray:
-    """Tokens of one pass on one device: at most a prefill chunk, never fewer than one per sequence. [token]
-
-    Parameters
-    ----------
-    table : MemoryTable
-        Uses of the memory.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
-
-    Returns
-    -------
-    ndarray
-        In the broadcast shape of both. [token]
-    """
-    local = np.asarray(sequences)
-    return np.maximum(np.minimum(local * np.asarray(context_tokens), table.chunk_tokens), local)
-
-
-def activation_bytes(table: MemoryTable, rank: RankMemory, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
-    """Activation peak of one device: the largest of its alternatives. Shape: broadcast. [B]
-
-    Parameters
-    ----------
-    table : MemoryTable
-        Uses of the memory.
-    rank : RankMemory
-        The rows of one pipeline rank, added up.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
-
-    Returns
-    -------
-    ndarray
-        In the broadcast shape of the numbers. [B]
-    """
-    in_flight = tokens_in_flight(table, sequences=sequences, context_tokens=context_tokens)
-    peak: Any = 0
-    for token_bytes, sequence_bytes in rank.peaks:
-        peak = np.maximum(peak, in_flight * token_bytes + np.multiply(sequences, sequence_bytes))
-    return peak
-
-
-def total_bytes(table: MemoryTable, rank: RankMemory, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
-    """All memory of one device that holds ``sequences``. Shape: broadcast. [B]
-
-    Parameters
-    ----------
-    table : MemoryTable
-        Uses of the memory.
-    rank : RankMemory
-        The rows of one pipeline rank, added up.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
-
-    Returns
-    -------
-    ndarray
-        In the broadcast shape of the numbers. [B]
-    """
-    each = rank.sequence_bytes + sequence_cache_bytes(rank, context_tokens, block_tokens=table.block_tokens)
-    peak = activation_bytes(table, rank, sequences=sequences, context_tokens=context_tokens)
-    return rank.fixed_bytes + np.multiply(sequences, each) + peak
 
 
 def heaviest_bytes(table: MemoryTable, deploy: Deployment, *, batch: int, context_tokens: int) -> int:
@@ -158,13 +69,11 @@ def heaviest_bytes(table: MemoryTable, deploy: Deployment, *, batch: int, contex
     """
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = local_sequences(batch, deploy)
-    return max(
-        [int(total_bytes(table, rank, sequences=local, context_tokens=context_tokens)) for rank in table.by_rank]
-    )
+    return max([int(total_bytes(kind.whole, sequences=local, context_tokens=context_tokens)) for kind in table.kinds])
 
 
 def fits(
-    table: MemoryTable, budget_bytes: int, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
+    table: MemoryTable, budget: Budget, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
 ) -> BoolArray:
     """Whether every rank holds its share of ``batch``, and the deployment allows that many. Shape: broadcast.
 
@@ -172,8 +81,8 @@ def fits(
     ----------
     table : MemoryTable
         Uses of the memory.
-    budget_bytes : int
-        What the engine may plan with on one device. [B]
+    budget : Budget
+        What the engine may plan with on one device.
     deploy : Deployment
         Number formats, parallelism and limits.
     batch : array_like
@@ -183,24 +92,23 @@ def fits(
     """
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = local_sequences(batch, deploy)
-    holds: Any = np.less_equal(batch, deploy.max_sequences or LARGEST_COUNT)
-    for rank in table.by_rank:
-        needed = total_bytes(table, rank, sequences=local, context_tokens=context_tokens)
-        holds = np.logical_and(holds, needed <= budget_bytes)
-    return np.asarray(holds)
+    enough: Any = np.less_equal(batch, deploy.max_sequences or LARGEST_COUNT)
+    for kind in table.kinds:
+        enough = np.logical_and(enough, holds(kind, budget, sequences=local, context_tokens=context_tokens))
+    return np.asarray(enough)
 
 
-def max_batch(table: MemoryTable, budget_bytes: int, deploy: Deployment, *, context_tokens: ArrayLike) -> IntArray:
+def max_batch(table: MemoryTable, budget: Budget, deploy: Deployment, *, context_tokens: ArrayLike) -> IntArray:
     """Sequences one replica can hold at ``context_tokens`` each; 0 when weights alone do not fit. [sequence]
 
-    n fits and n + 1 does not: `capacity.formulas.limits` solves the table of each rank in closed form.
+    n fits and n + 1 does not: solved for each kind of device in closed form where it is a plain sum, else by bisection.
 
     Parameters
     ----------
     table : MemoryTable
         Uses of the memory.
-    budget_bytes : int
-        What the engine may plan with on one device. [B]
+    budget : Budget
+        What the engine may plan with on one device.
     deploy : Deployment
         Number formats, parallelism and limits.
     context_tokens : array_like
@@ -213,24 +121,15 @@ def max_batch(table: MemoryTable, budget_bytes: int, deploy: Deployment, *, cont
     """
     refuse_overflow(table, batch=1, context_tokens=context_tokens)
     best: Any = limits.UNBOUNDED
-    for rank in table.by_rank:
-        cache = sequence_cache_bytes(rank, context_tokens, block_tokens=table.block_tokens)
-        for token_bytes, sequence_bytes in rank.peaks:
-            fitting = limits.max_rank_batch(
-                free_bytes=budget_bytes - rank.fixed_bytes,
-                sequence_bytes=cache + rank.sequence_bytes,
-                token_activation_bytes=token_bytes,
-                sequence_activation_bytes=sequence_bytes,
-                tokens=context_tokens,
-                chunk_tokens=table.chunk_tokens,
-            )
-            best = np.minimum(best, fitting)
+    for kind in table.kinds:
+        solve = _linear_batch if kind.is_linear else _searched_batch
+        best = np.minimum(best, solve(kind, budget, context_tokens))
     best = np.minimum(best, LARGEST_COUNT) * deploy.data_parallel
     return np.asarray(best if deploy.max_sequences is None else np.minimum(best, deploy.max_sequences))
 
 
 def max_context(
-    table: MemoryTable, budget_bytes: int, deploy: Deployment, *, batch: ArrayLike, positions: int | None
+    table: MemoryTable, budget: Budget, deploy: Deployment, *, batch: ArrayLike, positions: int | None
 ) -> tuple[IntArray, IntArray]:
     """Longest context of each of ``batch`` sequences, and the longest that memory alone allows. [token]
 
@@ -240,8 +139,8 @@ def max_context(
     ----------
     table : MemoryTable
         Uses of the memory.
-    budget_bytes : int
-        What the engine may plan with. [B]
+    budget : Budget
+        What the engine may plan with on one device.
     deploy : Deployment
         Parallelism and the most sequences allowed.
     batch : array_like
@@ -257,21 +156,58 @@ def max_context(
     refuse_overflow(table, batch=batch, context_tokens=1)
     best: Any = limits.UNBOUNDED
     local = local_sequences(batch, deploy)
-    for rank in table.by_rank:
-        for token_bytes, sequence_bytes in rank.peaks:
-            fitting = limits.max_tokens(
-                free_bytes=budget_bytes - rank.fixed_bytes,
-                rank_batch=local,
-                layers=[1] * len(rank.cache_token_bytes),
-                token_bytes=rank.cache_token_bytes,
-                windows=rank.window_tokens,
-                block_tokens=table.block_tokens,
-                constant_bytes=rank.sequence_bytes + sequence_bytes,
-                token_activation_bytes=token_bytes,
-                chunk_tokens=table.chunk_tokens,
-            )
-            best = np.minimum(best, fitting)
+    for kind in table.kinds:
+        solve = _linear_context if kind.is_linear else _searched_context
+        best = np.minimum(best, solve(kind, budget, local))
     in_memory = np.minimum(best, LARGEST_COUNT)
     allowed = np.less_equal(batch, deploy.max_sequences or LARGEST_COUNT)
     ended = np.where(allowed, np.minimum(in_memory, positions or LARGEST_COUNT), 0)
     return ended, np.asarray(in_memory)
+
+
+def _linear_batch(kind: DeviceKind, budget: Budget, context_tokens: ArrayLike) -> IntArray:
+    whole, best = kind.whole, np.asarray(limits.UNBOUNDED)
+    cache = cache_bytes(whole, sequences=1, context_tokens=context_tokens)
+    for token_bytes, sequence_bytes, _ in whole.all_peaks or NO_PEAK:
+        fitting = limits.max_rank_batch(
+            free_bytes=budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes,
+            sequence_bytes=cache + whole.sequence_bytes,
+            token_activation_bytes=token_bytes,
+            sequence_activation_bytes=sequence_bytes,
+            tokens=context_tokens,
+            chunk_tokens=whole.chunk_tokens,
+        )
+        best = np.minimum(best, fitting)
+    return best
+
+
+def _linear_context(kind: DeviceKind, budget: Budget, sequences: ArrayLike) -> IntArray:
+    whole, best = kind.whole, np.asarray(limits.UNBOUNDED)
+    for token_bytes, sequence_bytes, _ in whole.all_peaks or NO_PEAK:
+        fitting = limits.max_tokens(
+            free_bytes=budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes,
+            rank_batch=sequences,
+            layers=[1] * len(whole.caches),
+            token_bytes=[cache.bytes // cache.rule.block_tokens for cache in whole.caches],
+            windows=[cache.rule.window_tokens + cache.rule.extra_tokens for cache in whole.caches],
+            block_tokens=whole.caches[0].rule.block_tokens if whole.caches else 1,
+            constant_bytes=whole.sequence_bytes + sequence_bytes,
+            token_activation_bytes=token_bytes,
+            chunk_tokens=whole.chunk_tokens,
+        )
+        best = np.minimum(best, fitting)
+    return best
+
+
+def _searched_batch(kind: DeviceKind, budget: Budget, context_tokens: ArrayLike) -> IntArray:
+    def fitting(sequences: IntArray) -> BoolArray:
+        return holds_any(kind, budget, sequences=sequences, context_tokens=context_tokens)
+
+    return limits.largest(fitting, shape=np.shape(context_tokens), upper=LARGEST_COUNT)
+
+
+def _searched_context(kind: DeviceKind, budget: Budget, sequences: ArrayLike) -> IntArray:
+    def fitting(context_tokens: IntArray) -> BoolArray:
+        return holds_any(kind, budget, sequences=sequences, context_tokens=context_tokens)
+
+    return limits.largest(fitting, shape=np.shape(sequences), upper=LARGEST_COUNT)

@@ -123,7 +123,7 @@ def _estimate(
 ) -> Estimate:
     arithmetic = arithmetic_of(phases)
     ceilings = case.ceilings(arithmetic)
-    fits = memory.fits(case.memory, case.budget_bytes, case.deploy, batch=batch, context_tokens=context_tokens)
+    fits = memory.fits(case.memory, case.budget, case.deploy, batch=batch, context_tokens=context_tokens)
     remarks, chosen = _usable(case, phases, calibrations_of(case, phases))
     figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, chosen, strict=True)]
     band, beyond = _banded(figures, batch, context_tokens)

@@ -1,13 +1,15 @@
-"""Largest batch and longest context that fit, in closed form: whole numbers in, whole numbers out, no search."""
+"""Largest batch and longest context that fit: whole numbers in, whole numbers out; in closed form or, for any condition
+that stays false once it is, by bisection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from capacity.arrays import ArrayLike, IntArray
+from capacity.arrays import ArrayLike, BoolArray, IntArray
 
 UNBOUNDED = 2**62
 _NO_MEMORY_HOLDS = 2**60  # above every capacity, and still far from the end of 64 bits [B]
@@ -113,6 +115,37 @@ def max_tokens(
     return np.minimum(decode, np.maximum(whole_prompts, chunked))
 
 
+def largest(fits: Callable[[IntArray], BoolArray], *, shape: tuple[int, ...], upper: int) -> IntArray:
+    """Largest number from 1 to ``upper`` that fits, where none above one that does not fit does; 0 where 1 does not.
+
+    Parameters
+    ----------
+    fits : callable
+        Of numbers in ``shape``, whether each fits. [1]
+    shape : tuple of int
+        Of the numbers. [1]
+    upper : int
+        Largest number tried. [1]
+
+    Returns
+    -------
+    ndarray
+        In ``shape``. [1]
+
+    Examples
+    --------
+    >>> largest(lambda n: n * n <= np.array([0, 99, 100]), shape=(3,), upper=2**31).tolist()
+    [0, 9, 10]
+    """
+    low = np.zeros(shape, dtype=np.int64)
+    high = np.full(shape, upper + 1, dtype=np.int64)
+    while np.any(high - low > 1):
+        middle = np.maximum((low + high) // 2, 1)
+        fitting = fits(middle)
+        low, high = np.where(fitting, middle, low), np.where(fitting, high, middle)
+    return low
+
+
 def _tokens_within(budget: IntArray, rows: list[tuple[int, int]], block: int, token_activation: int) -> IntArray:
     """Largest t with sum_i c_i min(blocks(t), blocks(w_i)) block + a t <= budget."""
     blocks = _blocks_within(budget, rows, block, token_activation)
@@ -133,7 +166,7 @@ def _blocks_within(budget: IntArray, rows: list[tuple[int, int]], block: int, to
         at_start = _cache_of(start, rows, block) + token_activation * block * start
         if at_start > _NO_MEMORY_HOLDS:
             break
-        slope = block * (sum(c for c, w in rows if not w or -(-w // block) >= end) + token_activation)
+        slope = block * (sum([c for c, w in rows if not w or -(-w // block) >= end]) + token_activation)
         reach = start + (budget - at_start) // slope if slope else np.full(np.shape(budget), end)
         best = np.where(budget >= at_start, np.minimum(reach, end), best)
         start = end

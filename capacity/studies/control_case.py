@@ -13,6 +13,7 @@ import numpy as np
 from capacity.arrays import ArrayLike, BoolArray, FloatArray
 from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
+from capacity.engines.budget import Budget
 from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.attainable import attainable_by_phase
@@ -68,14 +69,19 @@ class ControlCase:
         return self.world.prompt_tokens + self.world.answer_tokens
 
     @property
+    def budget(self) -> Budget:
+        """What the engine may plan with, less what other programs hold."""
+        return self.case.budget.less(self.taken_bytes)
+
+    @property
     def usable_bytes(self) -> int:
         """Memory of one device for decisions, less what other programs hold. [B]"""
-        return self.case.budget_bytes - self.taken_bytes
+        return self.budget.planned_bytes()
 
     def fits(self, robots: ArrayLike) -> BoolArray:
         """Whether each number of robots fits in memory."""
         case = self.case
-        return memory.fits(case.memory, self.usable_bytes, self.deploy, batch=robots, context_tokens=self.context)
+        return memory.fits(case.memory, self.budget, self.deploy, batch=robots, context_tokens=self.context)
 
 
 @lru_cache(maxsize=1024)

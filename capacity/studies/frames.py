@@ -10,11 +10,13 @@ import numpy as np
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
+from capacity.engines.budget import Budget
 from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import Case, check_specs, prepare
 from capacity.estimate.decision import decide, decision_figures
+from capacity.estimate.usage import cache_bytes
 from capacity.formulas import sharing
 from capacity.inputs import LARGEST_COUNT, check_kind, one_count, one_time
 from capacity.results import OUTSIDE_DECISION, OUTSIDE_MEMORY, Decision, Result
@@ -217,8 +219,9 @@ class _Sessions:
 
     def session_bytes(self, cached_tokens: int) -> int:
         """Cache and state of one session. [B]"""
-        (rank,) = self.case.memory.by_rank
-        return int(memory.sequence_cache_bytes(rank, cached_tokens)) + rank.sequence_bytes
+        (kind,) = self.case.memory.kinds
+        held = cache_bytes(kind.whole, sequences=1, context_tokens=cached_tokens)
+        return int(held) + kind.whole.sequence_bytes
 
     @property
     def token_bytes(self) -> int:
@@ -226,22 +229,25 @@ class _Sessions:
         return self.session_bytes(2) - self.session_bytes(1)
 
     @property
+    def budget(self) -> Budget:
+        """What the engine may plan with, less what other programs hold."""
+        return self.case.budget.less(self.taken_bytes)
+
+    @property
     def usable_bytes(self) -> int:
         """Memory of one device for sessions, less what other programs hold. [B]"""
-        return self.case.budget_bytes - self.taken_bytes
+        return self.budget.planned_bytes()
 
     def in_memory(self, cached_tokens: int) -> int:
         """Largest number of sessions that fit; 2^31 where memory does not limit them. [session]"""
         case = self.case
-        fitting = memory.max_batch(case.memory, self.usable_bytes, case.deploy, context_tokens=cached_tokens)
+        fitting = memory.max_batch(case.memory, self.budget, case.deploy, context_tokens=cached_tokens)
         return min(LARGEST_COUNT, int(fitting))
 
     def seconds_until_full(self, sessions: int, window_tokens: int | None, growth_bytes_per_s: float) -> float | None:
         """Time from the start until the caches have filled the memory; None where they stop growing before. [s]"""
         case, start = self.case, self.world.prompt_tokens
-        longest = int(
-            memory.max_context(case.memory, self.usable_bytes, case.deploy, batch=sessions, positions=None)[1]
-        )
+        longest = int(memory.max_context(case.memory, self.budget, case.deploy, batch=sessions, positions=None)[1])
         if window_tokens is not None and window_tokens <= longest:
             return None
         if growth_bytes_per_s == 0:

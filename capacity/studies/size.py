@@ -78,7 +78,7 @@ def sized(
 
     def fits(tried: Deployment) -> bool:
         case = prepare(model, hardware, tried)
-        table, budget = case.memory, case.budget_bytes
+        table, budget = case.memory, case.budget
         return bool(memory.fits(table, budget, tried, batch=at.batch, context_tokens=at.memory_tokens))
 
     return replace(found, enough=fewest_devices(hardware, deploy, fits))
@@ -117,11 +117,10 @@ def size_at(
     """Size one replica at given batch and contexts."""
     case = prepare(model, hardware, deploy)
     request.check_makes_tokens(model)
-    table, budget, assumed = case.memory, case.budget_bytes, assumptions(model, deploy)
+    table, budget, assumed = case.memory, case.budget, assumptions(model, deploy)
     ledger = ledgers(
         table,
         budget,
-        hardware.usable_bytes,
         deploy,
         batch=at.batch,
         context_tokens=at.memory_tokens,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
-from capacity.estimate.memory import activation_bytes
+from capacity.estimate.usage import activation_bytes
 from capacity.inputs import LARGEST_COUNT, whole
 from capacity.measure.runs.live_storage import LiveStorage
 from capacity.results import Result
@@ -149,8 +149,8 @@ def _estimated(
         raise CapacityError(f"observe: batch x tokens must be at most {LARGEST_COUNT:,}, got {sequences * each:,}")
     unchunked = deploy.replace(prefill_chunk_tokens=max(deploy.prefill_chunk_tokens, sequences * each))
     table = memory_table(model, unchunked)
-    (rank,) = table.by_rank
-    return rank.fixed_bytes, int(activation_bytes(table, rank, sequences=sequences, context_tokens=each))
+    (kind,) = table.kinds
+    return kind.whole.fixed_bytes, int(activation_bytes(kind.whole, sequences=sequences, context_tokens=each))
 
 
 def _observed(module: Any, inputs: tuple[Any, ...]) -> Observation:

@@ -12,6 +12,7 @@ import numpy as np
 from capacity.arrays import FloatArray
 from capacity.catalog.models import load_model
 from capacity.catalog.parts import load_hardware
+from capacity.engines.budget import Budget
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.case import Case, prepare
@@ -187,7 +188,7 @@ def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
 def _sustained(case: Case, cases: Sequence[SpeedCase]) -> Times:
     """Per token at the batch of highest rate that memory holds, prefill beside decode. [s]"""
     least = min(item.prompt_tokens + item.output_tokens for item in cases)
-    most = int(memory.max_batch(case.memory, case.hardware.usable_bytes, case.deploy, context_tokens=least))
+    most = int(memory.max_batch(case.memory, Budget(case.hardware.usable_bytes), case.deploy, context_tokens=least))
     batches = np.unique(np.geomspace(1, max(1, most), 64).astype(np.int64))[:, None]
     first, step, steps = _both(case, batches, cases)
     tokens = batches * _column(cases, "output_tokens")

@@ -212,7 +212,7 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
         outside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
         changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(outside)}
         arena = part_of(run).replace(**{f"memory.{name}": value for name, value in changes.items()})
-        budget = prepare(model, arena, deploy).budget_bytes
+        budget = prepare(model, arena, deploy).budget
         largest = int(memory.max_batch(table, budget, deploy, context_tokens=w.context_tokens))
         yield _pair(run, "max batch", "sequence", largest, held.max_batch)
     decode, prefill = (
@@ -220,7 +220,7 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
         for tokens in (w.context_tokens, w.prompt_tokens)
     )
     content, partly_filled = decode["KV cache"], decode.get("KV cache, internal fragmentation", 0)
-    predicted = (table.by_rank[0].fixed_bytes, content, content + partly_filled, prefill["activations"])
+    predicted = (table.kinds[0].whole.fixed_bytes, content, content + partly_filled, prefill["activations"])
     measured = (held.weight_bytes, held.kv_bytes, held.kv_allocated_bytes, held.activation_peak_bytes)
     for name, ours, theirs in zip(MEMORY, predicted, measured, strict=True):
         if theirs is not None:

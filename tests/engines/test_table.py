@@ -12,10 +12,10 @@ from capacity.catalog.engines import engine_ids, load_engine
 from capacity.catalog.worlds import load_world_model
 from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS
-from capacity.engines.builder import budget_bytes, memory_table
+from capacity.engines.builder import budget, memory_table
 from capacity.engines.cache import CACHES
-from capacity.engines.table import MemoryRow, MemoryTable
-from capacity.estimate import memory
+from capacity.engines.table import MemoryRow, memory_table_of
+from capacity.estimate import usage
 from capacity.estimate.ledger import ledger_lines
 from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer, StateTensor
 
@@ -51,15 +51,15 @@ def mixed(make_decoder):
 
 def figures(row):
     """The coefficients of a row that are not zero."""
-    names = ("fixed_bytes", "sequence_bytes", "in_flight_bytes", "cache_token_bytes", "window_tokens")
-    return {name: getattr(row, name) for name in names if getattr(row, name)}
+    names = ("fixed_bytes", "sequence_bytes", "image_bytes", "in_flight_bytes", "block_bytes", "window_tokens")
+    return {name: int(row[name]) for name in names if row[name]}
 
 
 def by_name(table, rank=0):
     """Coefficients of the rows of one rank by name, rows of one name as a list."""
     found = {}
     for row in table.of_rank(rank):
-        found.setdefault(row.name, []).append(figures(row))
+        found.setdefault(row["name"], []).append(figures(row))
     return found
 
 
@@ -75,7 +75,7 @@ def test_every_engine_names_policies_that_exist():
     assert "reference" in files
     for name, entry in files.items():
         table = tomllib.loads(entry.read_text(encoding="utf-8"))
-        known = {"budget": BUDGETS, "cache": CACHES, "activations": ACTIVATION_PEAKS}
+        known = {"budget": BUDGETS, "cache": CACHES, "session_cache": CACHES, "activations": ACTIVATION_PEAKS}
         assert set(table["policies"]) == set(known)
         for kind, policy in table["policies"].items():
             assert policy in known[kind], (name, kind)
@@ -109,8 +109,8 @@ def test_the_rows_of_one_device(mixed):
         "weights: norm": [{"fixed_bytes": 6 * NORMS_LAYER + 2 * WIDTH}],
         "weights: lm_head": [{"fixed_bytes": TABLE}],
         "KV cache": [
-            {"cache_token_bytes": 3 * TOKEN},
-            {"cache_token_bytes": 2 * TOKEN, "window_tokens": 100},
+            {"block_bytes": 3 * TOKEN * 16},
+            {"block_bytes": 2 * TOKEN * 16, "window_tokens": 100},
         ],
         "state": [{"sequence_bytes": 100 * 2 + 1000 * 4}],
         # the widest layer: residual, normed, projected and new residual, and the four of the inner width;
@@ -126,12 +126,14 @@ def test_the_rows_of_one_device(mixed):
 def test_rows_say_what_they_rest_on(mixed):
     table = memory_table(mixed, BF16)
 
-    assert {row.evidence for row in table.rows if row.name != "activations"} == {"computed"}
-    assert {(row.evidence, row.alternative) for row in table.rows if row.name == "activations"} == {
-        ("assumed", "activations")
-    }
-    assert (table.ranks, table.block_tokens, table.chunk_tokens) == (1, 16, 8192)
-    assert table.column("fixed_bytes").sum() == cap.weight_bytes(mixed, BF16)
+    rows, peaks = table.rows, table.rows["name"] == "activations"
+    assert set(rows["evidence"][~peaks]) == {"computed"}
+    assert set(rows["evidence"][peaks]) == {"assumed"}
+    assert set(rows["alternative"][peaks]) == {"activations"}
+    assert (table.alike, table.chunk_tokens, table.pools) == (((0,),), 8192, ())
+    assert set(rows["block_tokens"][rows["name"] == "KV cache"]) == {16}
+    assert rows["fixed_bytes"].sum() == cap.weight_bytes(mixed, BF16)
+    assert rows["fixed_bytes"][rows["loaded"]].sum() == cap.weight_bytes(mixed, BF16)
 
 
 # Six layers over three ranks, two each: full and sliding; full and state; sliding and full. The table is on the first,
@@ -139,25 +141,25 @@ def test_rows_say_what_they_rest_on(mixed):
 def test_each_pipeline_rank_has_its_own_rows(mixed):
     table = memory_table(mixed, BF16.replace(pipeline_parallel=3))
     norms = {"weights: norm": [{"fixed_bytes": 2 * NORMS_LAYER}], "weights: mlp": [{"fixed_bytes": 2 * MLP_LAYER}]}
-    sliding = {"cache_token_bytes": TOKEN, "window_tokens": 100}
+    sliding = {"block_bytes": TOKEN * 16, "window_tokens": 100}
     held = [{k: v for k, v in by_name(table, rank).items() if k != "activations"} for rank in range(3)]
 
-    assert table.ranks == 3
+    assert table.alike == ((0,), (1,), (2,))
     assert held[0] == norms | {
         "weights: embedding": [{"fixed_bytes": TABLE}],
         "weights: attention": [{"fixed_bytes": 2 * ATTENTION_LAYER}],
-        "KV cache": [{"cache_token_bytes": TOKEN}, sliding],
+        "KV cache": [{"block_bytes": TOKEN * 16}, sliding],
     }
     assert held[1] == norms | {
         "weights: attention": [{"fixed_bytes": ATTENTION_LAYER + STATE_LAYER}],
-        "KV cache": [{"cache_token_bytes": TOKEN}],
+        "KV cache": [{"block_bytes": TOKEN * 16}],
         "state": [{"sequence_bytes": 4200}],
     }
     assert held[2] == norms | {
         "weights: norm": [{"fixed_bytes": 2 * NORMS_LAYER + 2 * WIDTH}],
         "weights: attention": [{"fixed_bytes": 2 * ATTENTION_LAYER}],
         "weights: lm_head": [{"fixed_bytes": TABLE}],
-        "KV cache": [{"cache_token_bytes": TOKEN}, sliding],
+        "KV cache": [{"block_bytes": TOKEN * 16}, sliding],
     }
 
 
@@ -169,7 +171,7 @@ def test_a_tensor_parallel_rank_holds_its_share(mixed):
     assert found["weights: mlp"] == [{"fixed_bytes": 6 * MLP_LAYER // 2}]
     assert found["weights: norm"] == [{"fixed_bytes": 6 * NORMS_LAYER + 2 * WIDTH}]
     assert found["weights: embedding"] == [{"fixed_bytes": TABLE // 2}]
-    assert found["KV cache"][0] == {"cache_token_bytes": 3 * TOKEN // 2}
+    assert found["KV cache"][0] == {"block_bytes": 3 * TOKEN // 2 * 16}
     assert found["state"] == [{"sequence_bytes": 50 * 2 + 500 * 4}]
     assert found["activations"][0] == {"in_flight_bytes": 2 * (4 * WIDTH + 4 * INNER // 2)}
 
@@ -181,23 +183,22 @@ def test_rows_that_are_alternatives_are_not_added():
     """Of two peaks the largest counts: for many tokens the one that grows with tokens, for many sequences the other."""
     rows = (
         MemoryRow("a", 0, fixed_bytes=100, sequence_bytes=5),
-        MemoryRow("b", 0, fixed_bytes=11, cache_token_bytes=3, window_tokens=7),
+        MemoryRow("b", 0, fixed_bytes=11, blocks="windowed", block_bytes=12, block_tokens=4, window_tokens=7),
         MemoryRow("peak", 0, alternative="peak", in_flight_bytes=10),
         MemoryRow("peak", 0, alternative="peak", in_flight_bytes=1, sequence_bytes=40),
         MemoryRow("elsewhere", 1, fixed_bytes=1_000_000, sequence_bytes=1_000_000),
     )
-    table = MemoryTable(rows, 2, 4, 64)
-    rank = table.by_rank[0]
+    first, second = (kind.whole for kind in memory_table_of(rows, chunk_tokens=64).kinds)
 
-    assert (rank.fixed_bytes, rank.sequence_bytes) == (111, 5)
-    assert (rank.cache_token_bytes, rank.window_tokens) == ((3,), (7,))
-    assert rank.peaks == ((10, 0), (1, 40))
-    assert table.by_rank[1].peaks == ((0, 0),)
+    assert (first.fixed_bytes, first.sequence_bytes) == (111, 5)
+    assert [(cache.name, cache.bytes, cache.rule.window_tokens) for cache in first.caches] == [("b", 12, 7)]
+    assert first.alternatives == (((10, 0, 0), (1, 40, 0)),)
+    assert second.alternatives == ()
     # 2 sequences of 20 tokens: 40 in flight, max(400, 40 + 80); of 1 token: 2 in flight, max(20, 2 + 80).
-    peaks = [memory.activation_bytes(table, rank, sequences=2, context_tokens=tokens) for tokens in (20, 1)]
+    peaks = [usage.activation_bytes(first, sequences=2, context_tokens=tokens) for tokens in (20, 1)]
     assert [int(peak) for peak in peaks] == [400, 82]
     # 7 tokens of a window in blocks of 4 are 8.
-    assert int(memory.total_bytes(table, rank, sequences=2, context_tokens=20)) == 111 + 2 * (5 + 3 * 8) + 400
+    assert int(usage.total_bytes(first, sequences=2, context_tokens=20)) == 111 + 2 * (5 + 3 * 8) + 400
 
 
 # 3 sequences of 203 tokens in blocks of 16: 208 where caches grow, 112 where they end at 100. Their 609 tokens go
@@ -219,7 +220,7 @@ def test_a_ledger_counted_by_hand(mixed):
         "state": 3 * 4200,
         "activations": 609 * 2 * (4 * WIDTH + 4 * INNER),
     }
-    held = memory.total_bytes(table, table.by_rank[0], sequences=3, context_tokens=203)
+    held = usage.total_bytes(table.kinds[0].whole, sequences=3, context_tokens=203)
     assert held == sum(lines.values())
 
 
@@ -241,14 +242,14 @@ def test_the_ledgers_of_a_sizing_are_those_lines(mixed, make_part):
 # ---- what may be planned with ----
 
 
-@pytest.mark.parametrize(("fraction", "reserved", "budget"), [(0.9, 0, 900), (0.5, 100, 400), (1.0, 1000, 0)])
-def test_a_budget_is_a_share_of_the_capacity_less_what_is_reserved(make_part, fraction, reserved, budget):
+@pytest.mark.parametrize(("fraction", "reserved", "planned"), [(0.9, 0, 900), (0.5, 100, 400), (1.0, 1000, 0)])
+def test_a_budget_is_a_share_of_the_capacity_less_what_is_reserved(make_part, fraction, reserved, planned):
     part = make_part().replace(**{"memory.capacity_bytes": 1000})
     deploy = cap.Deployment(weights="bf16", memory_fraction=fraction, reserved_bytes=reserved)
 
-    assert budget_bytes(part, deploy) == budget
+    assert budget(part, deploy).planned_bytes() == planned
     with pytest.raises(cap.DoesNotFit, match=r"reserved_bytes = 1,001 is more than the [\d,]+ bytes"):
-        budget_bytes(part, deploy.replace(reserved_bytes=1001))
+        budget(part, deploy.replace(reserved_bytes=1001))
 
 
 # ---- world models ----
@@ -262,8 +263,8 @@ def robot():
 def test_the_caches_of_a_session_are_one_growing_buffer(robot):
     table = memory_table(robot, BF16)
 
-    assert table.block_tokens == 1
-    assert by_name(table)["KV cache"] == [{"cache_token_bytes": 524_288}]
+    assert set(table.rows["block_tokens"]) == {1}
+    assert by_name(table)["KV cache"] == [{"block_bytes": 524_288}]
 
 
 def test_resident_parts_of_a_world_model_lie_in_memory_unless_they_are_offloaded(robot):
@@ -296,11 +297,15 @@ def test_offloaded_tensors_and_stages_leave_the_rows_of_weights(robot):
 # (1,024; 4,096); the core (2,048; 16,384) by token.
 def test_the_peaks_of_a_world_model_are_one_for_each_stage():
     world = load_world_model("pi0")
-    peaks = by_name(memory_table(world, BF16))["activations"]
+    table = memory_table(world, BF16)
+    peaks = by_name(table)["activations"]
     chunk = world.head.chunk_actions + world.head.extra_tokens
 
     assert {"in_flight_bytes": 2 * (4 * 2048 + 4 * 16_384)} in peaks
-    assert {"sequence_bytes": 3 * 256 * 2 * (4 * 1152 + 4 * 4304)} in peaks
+    assert {"image_bytes": 256 * 2 * (4 * 1152 + 4 * 4304)} in peaks
+    assert table.images == 3
+    seen = usage.activation_bytes(table.kinds[0].whole, sequences=1, context_tokens=1)
+    assert seen == 3 * 256 * 2 * (4 * 1152 + 4 * 4304)
     assert {"sequence_bytes": chunk * 2 * (4 * 1024 + 4 * 4096)} in peaks
     assert chunk in (50, 51)
 

@@ -49,9 +49,8 @@ def deployments(draw):
 
 def fits(model, deploy, batch, context):
     """The verdict of the ledger, which adds up its lines and knows nothing of limits."""
-    case, capacity_bytes = prepare(model, part(), deploy), part().usable_bytes
-    held = {"batch": batch, "context_tokens": context}
-    found = ledgers(case.memory, case.budget_bytes, capacity_bytes, deploy, **held)
+    case = prepare(model, part(), deploy)
+    found = ledgers(case.memory, case.budget, deploy, batch=batch, context_tokens=context)
     return all(ledger.margin_bytes >= 0 for ledger in found)
 
 

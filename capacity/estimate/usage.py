@@ -1,0 +1,203 @@
+"""Rows of the memory table evaluated: bytes that n sequences of a context take of a device, and whether they fit it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capacity.arrays import ArrayLike, BoolArray, IntArray
+from capacity.engines.budget import Budget
+from capacity.engines.kinds import CacheBlocks, DeviceKind, PoolUsage, Usage
+from capacity.formulas.blocks import BLOCKS
+
+_BEYOND_MEMORY = 2.0**60  # above every capacity; beyond it whole numbers may have wrapped [B]
+
+
+def total_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
+    """All that some rows take of a device that holds ``sequences``.
+
+    Parameters
+    ----------
+    usage : Usage
+        Rows of one kind of device, added up.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers. [B]
+    """
+    held = cache_bytes(usage, sequences=sequences, context_tokens=context_tokens)
+    held = held + (usage.fixed_bytes + np.multiply(sequences, usage.sequence_bytes))
+    return held + activation_bytes(usage, sequences=sequences, context_tokens=context_tokens)
+
+
+def cache_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
+    """Key-value caches of ``sequences``, in whole blocks.
+
+    Parameters
+    ----------
+    usage : Usage
+        Rows of one kind of device, added up.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers. [B]
+    """
+    held: Any = np.zeros(np.broadcast_shapes(np.shape(sequences), np.shape(context_tokens)), dtype=np.int64)
+    for cache in usage.caches:
+        held = held + held_bytes(cache, sequences=sequences, context_tokens=context_tokens)
+    return held
+
+
+def held_bytes(cache: CacheBlocks, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
+    """One cache of ``sequences``, in whole blocks.
+
+    Parameters
+    ----------
+    cache : CacheBlocks
+        A row of the memory table.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers. [B]
+    """
+    return BLOCKS[cache.blocks](sequences, context_tokens, cache.rule) * cache.bytes
+
+
+def tokens_in_flight(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> IntArray:
+    """Tokens of one pass on one device: at most a prefill chunk, never fewer than one per sequence.
+
+    Parameters
+    ----------
+    usage : Usage
+        Rows of one kind of device, added up.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers. [token]
+    """
+    return np.maximum(np.minimum(np.multiply(sequences, context_tokens), usage.chunk_tokens), sequences)
+
+
+def activation_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
+    """What a pass takes: bytes of its tokens in flight, and the largest of each set of alternatives.
+
+    Parameters
+    ----------
+    usage : Usage
+        Rows of one kind of device, added up.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers. [B]
+    """
+    in_flight = tokens_in_flight(usage, sequences=sequences, context_tokens=context_tokens)
+    taken: Any = in_flight * usage.in_flight_bytes if usage.in_flight_bytes else 0
+    for peaks in usage.alternatives:
+        largest: Any = 0
+        for token_bytes, sequence_bytes, fixed_bytes in peaks:
+            peak = in_flight * token_bytes
+            if sequence_bytes or fixed_bytes:
+                peak = peak + (np.multiply(sequences, sequence_bytes) + fixed_bytes)
+            largest = np.maximum(largest, peak)
+        taken = taken + largest
+    return taken
+
+
+def holds(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context_tokens: ArrayLike) -> BoolArray:
+    """Whether a device holds ``sequences``: its rows within the budget, each pool its own, the remainder the others.
+
+    Parameters
+    ----------
+    kind : DeviceKind
+        The rows of one kind of device.
+    budget : Budget
+        What the engine may plan with.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers.
+    """
+    at = {"sequences": sequences, "context_tokens": context_tokens}
+    planned = budget.planned_bytes(kind.loaded_bytes)
+    rest_bytes = planned - total_bytes(kind.first, **at)
+    enough: Any = rest_bytes >= 0
+    for pool in kind.pools:
+        enough = enough & _pool_holds(pool, rest_bytes, **at)
+    if kind.outside is not None:
+        enough = enough & (total_bytes(kind.outside, **at) <= budget.outside_bytes(planned))
+    return np.asarray(enough)
+
+
+def holds_any(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context_tokens: ArrayLike) -> BoolArray:
+    """`holds` for numbers of any size: what no memory holds is told apart in float64, where whole numbers would wrap.
+
+    Parameters
+    ----------
+    kind : DeviceKind
+        The rows of one kind of device.
+    budget : Budget
+        What the engine may plan with.
+    sequences : array_like
+        Sequences of this device. [sequence]
+    context_tokens : array_like
+        Tokens of each. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of the numbers.
+    """
+    n, context = np.asarray(sequences, dtype=float), np.asarray(context_tokens, dtype=float)
+    with np.errstate(over="ignore"):
+        in_memory = total_bytes(kind.whole, sequences=n, context_tokens=context) < _BEYOND_MEMORY
+        return np.asarray(in_memory & holds(kind, budget, sequences=sequences, context_tokens=context_tokens))
+
+
+def _pool_holds(pool: PoolUsage, rest_bytes: Any, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
+    at = {"sequences": sequences, "context_tokens": context_tokens}
+    share_bytes = rest_bytes * pool.pool.parts // pool.all_parts
+    up = pool.pool.rounding == "ceil"
+    if not pool.by_ratio:
+        return total_bytes(pool.usage, **at) <= _whole(share_bytes, pool.unit_bytes, up=up) * pool.unit_bytes
+    largest = max(row.ratio for row in pool.by_ratio)
+    bundle_bytes = sum(row.ratio * row.block_bytes for row in pool.by_ratio)
+    blocks = _whole(share_bytes * largest, bundle_bytes, up=up)  # of the row with the largest ratio
+    enough: Any = True
+    for row in pool.by_ratio:
+        enough = enough & (total_bytes(row.usage, **at) <= blocks * row.ratio // largest * row.block_bytes)
+    return enough
+
+
+def _whole(size: Any, unit: int, *, up: bool) -> Any:
+    return -(-size // unit) if up else size // unit
