@@ -16,7 +16,7 @@ from capacity.engines.builder import budget, memory_table
 from capacity.engines.cache import CACHES
 from capacity.engines.table import MemoryRow, memory_table_of
 from capacity.estimate import usage
-from capacity.estimate.ledger import ledger_lines
+from capacity.estimate.ledger import ledger_lines, ledgers
 from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer, StateTensor
 
 BF16 = cap.Deployment(weights="bf16")
@@ -161,6 +161,22 @@ def test_each_pipeline_rank_has_its_own_rows(mixed):
         "weights: lm_head": [{"fixed_bytes": TABLE}],
         "KV cache": [{"block_bytes": TOKEN * 16}, sliding],
     }
+
+
+# A thousand layers on as many ranks: the first has the table, the last the head; all between them hold the same.
+def test_ranks_that_hold_the_same_are_one_kind_of_device(make_decoder, make_part):
+    group = LayerGroup(indices=tuple(range(1000)), mixer=FULL, feed_forward=Dense(intermediate_size=INNER))
+    model, deploy = make_decoder("deep", WIDTH, WORDS, [group]), BF16.replace(pipeline_parallel=1000)
+    table = memory_table(model, deploy)
+
+    assert table.alike == ((0,), tuple(range(1, 999)), (999,))
+    assert [kind.whole.fixed_bytes for kind in table.kinds] == [
+        ATTENTION_LAYER + MLP_LAYER + NORMS_LAYER + ends for ends in (TABLE, 0, TABLE + 2 * WIDTH)
+    ]
+    assert by_name(table, 500) == by_name(table, 1)
+    found = ledgers(table, budget(make_part(gib=1), deploy), deploy, batch=1, context_tokens=16)
+    assert sorted(ledger.rank for ledger in found) == list(range(1000))
+    assert {ledger.total_bytes for ledger in found[2:]} == {found[2].total_bytes}
 
 
 # Two ranks: a KV head, half the heads, half the inner width and half the vocabulary each; norms whole; states halved.
