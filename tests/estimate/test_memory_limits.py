@@ -55,7 +55,8 @@ def pool_holds(pool, rows, share, n, c, chunk, images):
         bundle = sum(Fraction(row.ratio, largest) * row.block_bytes for row in rows)
         bundles = rounded(share / bundle)
         return all(
-            Fraction(needed_by_hand([row], n, c, chunk, images), row.block_bytes) <= floor(bundles * Fraction(row.ratio, largest))
+            Fraction(needed_by_hand([row], n, c, chunk, images), row.block_bytes)
+            <= floor(bundles * Fraction(row.ratio, largest))
             for row in rows
         )
     unit = int(np.gcd.reduce([row.block_bytes for row in rows])) or 1
@@ -73,7 +74,7 @@ def holds_by_hand(case, n, c):
     }[budget.of]
     rest = planned - needed_by_hand([row for row in rows if row.inside and not row.pool], n, c, chunk, images)
     outside = needed_by_hand([row for row in rows if not row.inside], n, c, chunk, images)
-    if rest < 0 or outside > free - planned and any(not row.inside for row in rows):
+    if rest < 0 or (outside > free - planned and any(not row.inside for row in rows)):
         return False
     parts = sum(pool.parts for pool in pools)
     shares = {pool.name: rest * pool.parts // parts for pool in pools}
@@ -105,7 +106,11 @@ def other_rows(draw, name):
     peak = draw(st.sampled_from(["", "", "a", "b"]))
     inside = draw(st.booleans()) or draw(st.booleans())
     loaded = inside and not peak and draw(st.booleans())
-    kinds = ["fixed_bytes"] if loaded else ["fixed_bytes", "sequence_bytes", "image_bytes", "in_flight_bytes", "chunk_bytes"]
+    kinds = (
+        ["fixed_bytes"]
+        if loaded
+        else ["fixed_bytes", "sequence_bytes", "image_bytes", "in_flight_bytes", "chunk_bytes"]
+    )
     figures = {key: draw(st.integers(0, 4)) for key in kinds if draw(st.booleans())}
     return MemoryRow(name, 0, alternative=peak, inside=inside, loaded=loaded, **figures)
 
@@ -119,7 +124,9 @@ def cases(draw):
         rounding, parts = draw(st.sampled_from(["floor", "ceil"])), draw(st.integers(1, 9))
         names = tuple(f"cache {i}{j}" for j in range(draw(st.integers(1, 2))))
         ratios = tuple(draw(st.integers(1, 5)) for _ in names) if draw(st.booleans()) else ()
-        rows += [draw(cache_rows(name, f"pool {i}", ratio)) for name, ratio in zip(names, ratios or (0, 0), strict=False)]
+        rows += [
+            draw(cache_rows(name, f"pool {i}", ratio)) for name, ratio in zip(names, ratios or (0, 0), strict=False)
+        ]
         pools.append(Pool(name=f"pool {i}", rows=names, parts=parts, rounding=rounding, ratios=ratios))
     rows += [draw(cache_rows(f"cache {i}")) for i in range(draw(st.integers(0, 2)))]
     of = draw(st.sampled_from(["total", "free before load", "free after load"]))
