@@ -19,14 +19,16 @@ from capacity.estimate.case import Case, prepare
 from capacity.results import OUTSIDE_TIME, Estimate, Result
 from capacity.specs.deployment import Deployment
 from capacity.validation.compare import Pair, by_group
+from capacity.validation.published_names import runs_eagerly
 from capacity.validation.published_table import read_table
-from capacity.validation.speed_rows import COLUMNS, SpeedCase, names, read_cases
+from capacity.validation.speed_rows import COLUMNS, SpeedCase, read_cases
 
 TABLES = ("speed.csv", "speed_2.csv")
 ASSUMED = (
     "where a source leaves a format, a variant of a part or a way of sharing open, the bound takes the fastest",
     "context of a decode step = prompt + output / 2 where a row states none",
     "a first token at a concurrency above 1 is judged with the bound of one prompt",
+    "a step of a number of sequences that is not stated has at least one; a rate of such is bounded by the best batch",
 )
 
 
@@ -41,8 +43,10 @@ class Agreement:
     bound_p10: float
     bound_max: float
     attainable_rows: int
-    attainable_median: float | None
     attainable_above: int
+    attainable_median: float | None
+    attainable_p10: float | None
+    attainable_max: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,23 +86,23 @@ def validate(file: str | Path | None = None) -> PublishedSpeed:
     CapacityError
         If the file cannot be read, lacks a column, or no row can be compared.
     """
-    tables = [read_table(file, shipped=name, columns=COLUMNS) for name in (TABLES if file is None else TABLES[:1])]
-    cases, apart, left_out = read_cases([row for table in tables for row in table])
-    if not cases:
-        reasons = "; ".join(list({**apart, **left_out})[:3])
+    shipped = [row for name in TABLES for row in read_table(None, shipped=name, columns=COLUMNS)]
+    rows = shipped if file is None else read_table(file, shipped=TABLES[0], columns=COLUMNS)
+    reading = read_cases(rows, flagged_too=shipped)
+    if not reading.cases:
+        reasons = "; ".join(list({**reading.apart, **reading.left_out})[:3])
         raise CapacityError(f"{file or 'the shipped tables'}: no row can be compared ({reasons})")
-    pairs = compared(cases)
-    eager = set(names()["eager"]["frameworks"])
+    pairs = compared(reading.cases)
     single = [
         pair.bound / pair.measured
-        for case, pair in zip(cases, pairs, strict=True)
-        if case.group.startswith("decode, one device, batch 1") and case.engine.lower() not in eager and pair.bound
+        for case, pair in zip(reading.cases, pairs, strict=True)
+        if case.group.startswith("decode, batch 1") and pair.bound and not runs_eagerly(case.engine)
     ]
     return PublishedSpeed(
         pairs=tuple(pairs),
         agreements=tuple(_agreement(name, found) for name, found in by_group(pairs, lambda pair: pair.group).items()),
-        apart={reason: tuple(ids) for reason, ids in apart.items()},
-        left_out={reason: tuple(ids) for reason, ids in left_out.items()},
+        apart=dict(reading.apart),
+        left_out=dict(reading.left_out),
         single_stream_median=float(np.median(single)) if single else None,
     )
 
@@ -106,12 +110,13 @@ def validate(file: str | Path | None = None) -> PublishedSpeed:
 def published_rows() -> int:
     """How many rows of the shipped tables are decode steps that the rules map."""
     rows = [row for name in TABLES for row in read_table(None, shipped=name, columns=COLUMNS)]
-    return sum(case.timed == "decode" for case in read_cases(rows)[0])
+    return sum(case.timed == "decode" for case in read_cases(rows).cases)
 
 
 def _agreement(name: str, pairs: Sequence[Pair]) -> Agreement:
     ratios = np.array([(pair.bound or 0.0) / pair.measured for pair in pairs])
     reached = np.array([pair.ratio for pair in pairs if np.isfinite(pair.predicted)])
+    median, p10, most = (float(np.percentile(reached, q)) if len(reached) else None for q in (50, 10, 100))
     return Agreement(
         group=name,
         rows=len(pairs),
@@ -120,33 +125,43 @@ def _agreement(name: str, pairs: Sequence[Pair]) -> Agreement:
         bound_p10=float(np.percentile(ratios, 10)),
         bound_max=float(ratios.max()),
         attainable_rows=len(reached),
-        attainable_median=float(np.median(reached)) if len(reached) else None,
         attainable_above=int(np.sum(reached > 1)),
+        attainable_median=median,
+        attainable_p10=p10,
+        attainable_max=most,
     )
 
 
 def compared(cases: Sequence[SpeedCase]) -> list[Pair]:
     """The pair of each case: its bound, and its attainable time where there is one (else not a number)."""
     bounds, attainables = np.full(len(cases), np.inf), np.full(len(cases), np.inf)
+    fastest: list[tuple[str, Deployment]] = [(case.parts[0], case.deployments[0]) for case in cases]
+    for (timed, model, part, deploy), places in _places(cases).items():
+        prepared = prepare(load_model(model), load_hardware(part), deploy)
+        bound, attainable = TIMES[timed](prepared, [cases[place] for place in places])
+        for place in np.asarray(places)[bound < bounds[places]].tolist():
+            fastest[place] = (part, deploy)
+        np.minimum.at(bounds, places, bound)
+        if attainable is not None:
+            np.minimum.at(attainables, places, attainable)
+    attainables[np.isinf(attainables) | ~_column(cases, "batch_stated")] = np.nan
+    return [_pair(*item) for item in zip(cases, fastest, bounds.tolist(), attainables.tolist(), strict=True)]
+
+
+def _places(cases: Sequence[SpeedCase]) -> dict[tuple[str, str, str, Deployment], list[int]]:
+    """Places of the cases that one prepared case answers together."""
     places: dict[tuple[str, str, str, Deployment], list[int]] = {}
     for place, case in enumerate(cases):
         for part in case.parts:
             for deploy in case.deployments:
                 places.setdefault((case.timed, case.model, part, deploy), []).append(place)
-    for (timed, model, part, deploy), members in places.items():
-        prepared = prepare(load_model(model), load_hardware(part), deploy)
-        bound, attainable = TIMES[timed](prepared, [cases[place] for place in members])
-        np.minimum.at(bounds, members, bound)
-        if attainable is not None:
-            np.minimum.at(attainables, members, attainable)
-    attainables[np.isinf(attainables)] = np.nan
-    return [_pair(*item) for item in zip(cases, bounds.tolist(), attainables.tolist(), strict=True)]
+    return places
 
 
-def _pair(case: SpeedCase, bound_s: float, attainable_s: float) -> Pair:
-    devices = case.deployments[0].devices
+def _pair(case: SpeedCase, fastest: tuple[str, Deployment], bound_s: float, attainable_s: float) -> Pair:
+    part, deploy = fastest
     what = {"decode": f"context {case.context_tokens:,}"}.get(case.timed, f"prompt {case.prompt_tokens:,}")
-    where = f"{case.model} {case.deployments[0].weights} on {devices} x {case.parts[0]}"
+    where = f"{case.model} {deploy.weights} on {deploy.devices} x {part}"
     return Pair(
         name=f"{case.row_id}: {where}, batch {case.batch}, {what}, {case.engine}",
         unit="s",

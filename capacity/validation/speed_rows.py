@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
-from capacity.catalog.models import load_model, model_ids
-from capacity.demand import feed_forwards
-from capacity.errors import CapacityError
-from capacity.files import package_data
+from capacity.catalog.models import load_model
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
+from capacity.validation.published_names import LeftOut, model_named, parts_named, rules
 from capacity.validation.published_table import count, positive
+from capacity.validation.speed_deployments import deployments_of, devices_of, has_experts
 
 Row = Mapping[str, str]
 COLUMNS = (
@@ -39,7 +37,7 @@ COLUMNS = (
     "note",
 )
 Timed = Literal["decode", "prefill", "requests", "sustained"]
-KINDS = {
+KINDS: dict[str, Timed] = {
     "decode_tps_per_seq": "decode",
     "decode_tps_total": "decode",
     "tpot_ms": "decode",
@@ -49,17 +47,14 @@ KINDS = {
 }
 
 
-class LeftOut(Exception):
-    """A row that cannot be compared, and why."""
-
-
 @dataclass(frozen=True)
 class SpeedCase:
     """One row: a decode step, a prefill, whole requests that start together, or a sustained rate.
 
     ``measured_s`` is the time of a step of ``batch`` sequences, of the prefill of ``batch`` prompts, of ``batch``
     whole requests, or per token at any batch. Several ``parts`` and ``deployments`` are what a source leaves open.
-    [s], [sequence], [token]
+    Where a source does not say how many sequences ran (``batch_stated``), a step has at least one, and no attainable
+    time is compared. [s], [sequence], [token]
     """
 
     row_id: str
@@ -75,177 +70,115 @@ class SpeedCase:
     group: str
     engine: str
     source: str
+    batch_stated: bool = True
 
 
-def names() -> dict[str, Any]:
-    """The reading of words, from ``data/published/speed_names.toml``."""
-    return package_data.toml("data/published/speed_names.toml")
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a request and sequences in flight, as a row states them; None where it does not. [token], [sequence]"""
+
+    batch: int | None
+    prompt: int | None
+    output: int | None
+    context: int | None
 
 
-def read_cases(rows: Sequence[Row]) -> tuple[list[SpeedCase], dict[str, list[str]], dict[str, list[str]]]:
-    """The cases that can be compared, and the ids of the rest by the reason why not.
+@dataclass(frozen=True)
+class Reading:
+    """Rows that can be compared, and the ids of the others by the reason why not."""
 
-    Returns
-    -------
-    tuple
-        Cases; ids of rows that are listed apart, by reason; ids of rows that are left out, by reason.
-    """
+    cases: tuple[SpeedCase, ...]
+    apart: Mapping[str, tuple[str, ...]]
+    left_out: Mapping[str, tuple[str, ...]]
+
+
+def read_cases(rows: Sequence[Row], *, flagged_too: Sequence[Row] = ()) -> Reading:
+    """The cases among ``rows``; what a flag says of rows like it holds for flags of ``flagged_too`` as well."""
     cases: list[SpeedCase] = []
     apart: dict[str, list[str]] = {}
     left_out: dict[str, list[str]] = {}
-    flagged = _flagged(rows)
+    alike = _flagged([*rows, *flagged_too])
     for row in rows:
-        if reason := _apart(row) or next((why for why, alike in flagged if alike(row)), None):
+        if reason := _apart(row) or next((why for why, is_alike in alike if is_alike(row)), None):
             apart.setdefault(reason, []).append(row["id"])
             continue
         try:
             cases.append(_case(row))
         except LeftOut as error:
             left_out.setdefault(str(error), []).append(row["id"])
-    return cases, apart, left_out
+    return Reading(tuple(cases), _frozen(apart), _frozen(left_out))
+
+
+def _frozen(ids: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {reason: tuple(found) for reason, found in ids.items()}
 
 
 def _apart(row: Row) -> str | None:
-    for rule in names()["apart"]:
-        if re.search(rule["pattern"], row[rule["column"]].lower()):
+    for rule in rules()["apart"]:
+        if row["kind"] in rule.get("kinds", KINDS) and re.search(rule["pattern"], row[rule["column"]].lower()):
             return str(rule["reason"])
     return None
 
 
-def _flagged(rows: Sequence[Row]) -> list[tuple[str, Any]]:
+def _flagged(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
     """Reasons that a flag of one row gives for all rows like it, each with the test for such rows."""
-    found = []
-    for rule in names()["flagged"]:
-        alike, kinds = rule["alike"], rule.get("kinds")
+    found: list[tuple[str, Callable[[Row], bool]]] = []
+    for rule in rules()["flagged"]:
+        alike, kinds = rule["alike"], rule.get("kinds", KINDS)
         known = {tuple(row[name] for name in alike) for row in rows if rule["pattern"] in row["physics_flag"]}
 
         def like(row: Row, known: Any = known, alike: Any = alike, kinds: Any = kinds) -> bool:
-            return (kinds is None or row["kind"] in kinds) and tuple(row[name] for name in alike) in known
+            return row["kind"] in kinds and tuple(row[name] for name in alike) in known
 
         found.append((str(rule["reason"]), like))
     return found
 
 
 def _case(row: Row) -> SpeedCase:
-    timed = KINDS.get(row["kind"])
-    if timed is None:
+    if row["kind"] not in KINDS:
         raise LeftOut("not the time of a step or a prompt")
-    model = _model(row["model"])
-    parts = names()["parts"].get(row["gpu"].strip().lower())
-    if parts is None:
-        raise LeftOut("part not shipped")
-    deployments = tuple(_deployments(row, load_model(model)))
-    prompt, output = _tokens(row["prompt_len"]), _tokens(row["gen_len"])
-    batch = count(row["batch_or_concurrency"])
-    seconds, whole = _seconds(row, timed, batch or 1, prompt, output)
-    if row["batch_or_concurrency"].startswith("max") and timed == "decode":
-        timed = "sustained"
-    elif batch is None:
-        raise LeftOut("no batch")
-    elif whole:
-        timed = "requests"
-    if timed == "prefill" and row["kind"] == "ttft_ms":
-        batch = 1  # at a concurrency above 1 a first token may come from the first prompt alone
-    context = _context(row, prompt, output) if timed == "decode" else 1
-    if timed != "decode" and not prompt:
-        raise LeftOut("no prompt length")
-    if timed in ("requests", "sustained") and not output:
-        raise LeftOut("no output length")
+    model, parts = model_named(row["model"]), parts_named(row["gpu"])
+    deployments = deployments_of(row, load_model(model))
+    lengths = _lengths(row)
+    timed, seconds = _timed(row, lengths)
+    batch = 1 if row["kind"] == "ttft_ms" else lengths.batch or 1  # a first token may come from the first prompt alone
+    _check_lengths(timed, lengths)
     return SpeedCase(
         row_id=row["id"],
-        timed=timed,  # type: ignore[arg-type]
+        timed=timed,
         model=model,
-        parts=tuple(parts),
+        parts=parts,
         deployments=deployments,
-        batch=batch or 1,
-        context_tokens=context,
-        prompt_tokens=prompt or 1,
-        output_tokens=output or 1,
+        batch=batch,
+        context_tokens=lengths.context or 1,
+        prompt_tokens=lengths.prompt or 1,
+        output_tokens=lengths.output or 1,
         measured_s=seconds,
-        group=_group(row, timed, load_model(model), batch or 1),
+        group=_group(row, timed, load_model(model), lengths.batch),
         engine=row["framework"],
         source=row["source"],
+        batch_stated=timed == "prefill" or bool(lengths.batch) or _saturated(row),
     )
 
 
-def _model(label: str) -> str:
-    """The shipped model that a label means."""
-    rules = names()["models"]
-    bare = label.rsplit("/", 1)[-1].lower().removeprefix("meta-")
-    for ending in rules["endings"]:
-        bare = bare.removesuffix(ending)
-    bare = rules["alias"].get(bare, bare)
-    if bare not in model_ids():
-        raise LeftOut("model not shipped, or of a type that is not read")
-    return str(bare)
+def _saturated(row: Row) -> bool:
+    return bool(re.search(rules()["batch"]["saturated"], row["batch_or_concurrency"].strip().lower()))
 
 
-def _deployments(row: Row, model: ModelSpec) -> Iterator[Deployment]:
-    """The deployments that a row leaves open, of which the fastest counts; those that cannot exist are passed over."""
-    formats, cache = _formats(row["weights_dtype_quant"]), names()["kv_cache"].get(row["kv_dtype"].strip().lower())
-    if cache is None:
-        raise LeftOut("format of the cache not read")
-    devices, ways = count(row["n_gpus"]), count(row["tp"] or row["n_gpus"])
-    if not devices or not ways:
-        raise LeftOut("number of devices not stated")
-    degrees = [{"pipeline_parallel": devices}] if row["layer_split"] else [{"tensor_parallel": ways}]
-    if ways > 1 and not row["layer_split"]:
-        degrees.append({"data_parallel": ways})  # attention may be shared out by sequence, which few rows say
-    for number, degree in enumerate(degrees):
-        deploy = Deployment(kv_cache=cache, overrides=tuple(_overrides(formats, model)), **formats["chosen"], **degree)
-        try:
-            _check(model, deploy)
-        except CapacityError:
-            if number == 0:
-                raise LeftOut("a deployment that the model cannot have") from None
-            continue
-        yield deploy
+def _batch(row: Row) -> int | None:
+    """Sequences in flight; None for words that stand for a number that is not known."""
+    text = row["batch_or_concurrency"].strip().lower()
+    if batch := count(text):
+        return batch
+    if _saturated(row) or re.search(rules()["batch"]["unknown"], text):
+        return None
+    raise LeftOut("no batch")
 
 
-@lru_cache(maxsize=512)
-def _check(model: ModelSpec, deploy: Deployment) -> None:
-    from capacity.estimate.case import check
-
-    check(model, deploy)
-
-
-def _formats(label: str) -> dict[str, Any]:
-    for rule in names()["formats"]:
-        if re.search(rule["pattern"], label.strip().lower()):
-            if rule.get("unread"):
-                break
-            return {"chosen": {"weights": rule["weights"]}, "head": rule.get("head")}
-    raise LeftOut("format of the weights not expressed")
-
-
-def _overrides(formats: Mapping[str, Any], model: ModelSpec) -> Iterator[dict[str, str]]:
-    """Head (or the table, where they are tied) in the narrowest format that the label leaves open."""
-    if formats["chosen"]["weights"] == "as_stored" and model.checkpoint is None:
-        raise LeftOut("stored formats of the model not known")
-    if formats["head"]:
-        tied = any(tensor.tied for stage in model.stages for tensor in stage.after)
-        yield {"part": "embedding" if tied else "lm_head", "format": formats["head"]}
-        if formats["chosen"]["weights"] == "as_stored":
-            yield {"part": "attention", "format": formats["head"]}
-
-
-def _seconds(row: Row, timed: str, batch: int, prompt: int | None, output: int | None) -> tuple[float, bool]:
-    """The time that a row states, and whether it is of whole requests. [s]"""
-    value, unit, units = positive(row["observed_value"]), row["observed_unit"].strip().lower(), names()["units"]
-    if value is None:
-        raise LeftOut("value not readable")
-    if unit in units["seconds_of_ms"]:
-        return value * 1e-3, False
-    if unit in units["per_second_and_device"]:
-        value *= count(row["n_gpus"]) or 1
-    elif unit not in (*units["per_second"], *units["with_prefill"]):
-        raise LeftOut("unit that is no time of a step")
-    if timed == "prefill":
-        return batch * (prompt or 0) / value, False
-    tokens = batch if row["kind"] == "decode_tps_total" else 1
-    if unit in units["with_prefill"] and output:
-        return tokens * output / value, True
-    return tokens / value, False
+def _lengths(row: Row) -> Lengths:
+    prompt, output = _tokens(row["prompt_len"]), _tokens(row["gen_len"])
+    context = _tokens(row["context_len"]) or (prompt + (output or 0) // 2 if prompt else None)
+    return Lengths(_batch(row), prompt, output, context)
 
 
 def _tokens(text: str) -> int | None:
@@ -254,24 +187,77 @@ def _tokens(text: str) -> int | None:
     return max(1, int(found)) if found else (1 if text.strip() == "0" else None)
 
 
-def _context(row: Row, prompt: int | None, output: int | None) -> int:
-    if stated := _tokens(row["context_len"]):
-        return stated
-    if prompt:
-        return prompt + (output or 0) // 2
-    raise LeftOut("no context")
+def _check_lengths(timed: Timed, lengths: Lengths) -> None:
+    if timed == "decode" and not lengths.context:
+        raise LeftOut("no context")
+    if timed != "decode" and not lengths.prompt:
+        raise LeftOut("no prompt length")
+    if timed in ("requests", "sustained") and not lengths.output:
+        raise LeftOut("no output length")
 
 
-def _group(row: Row, timed: str, model: ModelSpec, batch: int) -> str:
+def _timed(row: Row, lengths: Lengths) -> tuple[Timed, float]:
+    """What a row timed, and the time that its value and unit state. [s]"""
+    value, unit, timed = positive(row["observed_value"]), _unit(row["observed_unit"]), KINDS[row["kind"]]
+    if value is None:
+        raise LeftOut("value not readable")
+    total, tokens = row["kind"] == "decode_tps_total", lengths.batch or 1
+    if timed == "decode" and lengths.batch is None and total:
+        timed, tokens = "sustained", 1
+    elif row["kind"] == "prefill_tps" and lengths.batch is None:
+        raise LeftOut("no batch")
+    elif timed == "prefill":
+        tokens = tokens * (lengths.prompt or 0)
+    elif unit["per"] == "request" or _holds_prefill(row, lengths):
+        timed, tokens = "requests", (tokens if total else 1) * _tokens_of_requests(unit, lengths)
+    elif not total:
+        tokens = 1
+    if unit["value"] == "s_of_ms":
+        return timed, value * 1e-3 * (tokens if timed == "requests" else 1)
+    devices = devices_of(row) if unit["value"] == "per_s_and_device" else 1
+    return timed, tokens / (value * devices)
+
+
+def _holds_prefill(row: Row, lengths: Lengths) -> bool:
+    """Whether a rate per output token is that of whole requests, by a note that says so, of known lengths."""
+    return bool(lengths.prompt and lengths.output) and _matches("with_prefill", row)
+
+
+def _matches(name: str, row: Row) -> bool:
+    """Whether any rule of this name fits a row."""
+    return any(
+        row["kind"] in rule.get("kinds", KINDS) and re.search(rule["pattern"], row[rule["column"]].lower())
+        for rule in rules()[name]
+    )
+
+
+def _tokens_of_requests(unit: Mapping[str, str], lengths: Lengths) -> int:
+    counted = (lengths.output or 0) + (lengths.prompt or 0) * (unit.get("tokens") == "input and output")
+    if not counted:
+        raise LeftOut("no output length")
+    return counted
+
+
+def _unit(text: str) -> Mapping[str, str]:
+    for rule in rules()["units"]:
+        if re.search(rule["pattern"], text.strip().lower()):
+            if "unread" in rule:
+                break
+            return dict(rule)
+    raise LeftOut("unit that is no time of a step")
+
+
+def _group(row: Row, timed: Timed, model: ModelSpec, batch: int | None) -> str:
     """What kinds of rows are judged together."""
     if row["kind"] == "prefill_tps":
         return "prefill rate"
+    experts = ", experts" if has_experts(model) else ""
     if timed != "decode":
-        return {"prefill": "first token, one prompt", "requests": "whole requests"}.get(timed, timed)
+        return {"prefill": "first token", "requests": "whole requests"}.get(timed, "sustained rate") + experts
     if row["layer_split"]:
-        return "decode, split by layers"
-    if (count(row["n_gpus"]) or 1) > 1:
-        return "decode, several devices"
-    kinds = [group.feed_forward for group in model.decoder.layers]
-    experts = any(feed_forwards.of(kind).routed_per_token(kind) for kind in kinds)
-    return f"decode, one device, {'batch 1' if batch == 1 else 'batched'}{', experts' if experts else ''}"
+        return "decode, layers split"
+    if batch != 1 and _matches("served", row):
+        return f"decode, served{experts}"
+    if devices_of(row) > 1:
+        return f"decode, several devices{experts}"
+    return f"decode, batch {1 if batch == 1 else 'above 1'}{experts}"

@@ -27,7 +27,10 @@ PUBLISHED_PARAMETERS = {
     "tinyllama-1.1b": 1_100_048_384,
 }
 # Rounded as their makers print them.
-PUBLISHED_BILLIONS = {"deepseek-v3": 671, "gpt-oss-120b": 117, "gpt-oss-20b": 21, "dbrx": 132, "deepseek-v2": 236}
+PUBLISHED_BILLIONS = {
+    "deepseek-v3": 671, "gpt-oss-120b": 117, "gpt-oss-20b": 21, "dbrx": 132, "deepseek-v2": 236, "falcon-180b": 180,
+    "codellama-34b": 34, "internlm-20b": 20, "granite-4.1-8b": 8, "phi-3.5-mini": 4,
+}  # fmt: skip
 FIRST = {
     "llama-2-7b", "llama-3-8b", "llama-3.1-8b", "llama-3-70b", "llama-3.3-70b", "mixtral-8x7b", "qwen2.5-7b",
     "qwen2.5-72b", "qwen3-8b", "gemma-3-27b", "gpt-oss-20b", "gpt-oss-120b", "deepseek-v3",

@@ -60,7 +60,9 @@ def _agreements(agreements: Sequence[Agreement]) -> Section:
         Column("p10", rank=3),
         Column("max", rank=1),
         Column("attainable / measured, median", rank=2),
-        Column("attainable above", rank=4),
+        Column("p10", rank=5),
+        Column("max", rank=4),
+        Column("attainable above", rank=6),
     )
     return Section("Bounds and attainable times by kind of row", columns, tuple(map(_agreement, agreements)))
 
@@ -74,6 +76,8 @@ def _agreement(found: Agreement) -> tuple[Cell, ...]:
         Cell(found.bound_p10, "ratio", digits=2),
         Cell(found.bound_max, "ratio", digits=2),
         Cell(found.attainable_median, "ratio", digits=2),
+        Cell(found.attainable_p10, "ratio", digits=2),
+        Cell(found.attainable_max, "ratio", digits=2),
         Cell(found.attainable_above, "row"),
     )
 
