@@ -106,15 +106,21 @@ def model_named(label: str) -> str:
     >>> model_named("meta-llama/Meta-Llama-3-8B-Instruct")
     'llama-3-8b'
     """
-    shipped = {_squeezed([name]): name for name in model_ids()}
-    alike = {_squeezed([name]): meant for name, meant in rules()["models"]["same_network"].items()}
+    meant = _meant_by(model_ids())
     for key in _spellings(label):
-        if found := shipped.get(key) or alike.get(key):
-            return str(found)
+        if key in meant:
+            return meant[key]
     for rule in rules()["models"]["unread"]:
         if re.search(rule["pattern"], label.lower()):
             raise LeftOut(f"model of a type that is not read: {rule['type']}")
     raise LeftOut("model not shipped")
+
+
+@lru_cache(maxsize=8)
+def _meant_by(shipped: tuple[str, ...]) -> dict[str, str]:
+    """Models by name as names are compared: those of the same network, and before them the shipped ones by their own."""
+    alike = {_squeezed([name]): str(meant) for name, meant in rules()["models"]["same_network"].items()}
+    return alike | {_squeezed([name]): name for name in shipped}
 
 
 def _spellings(label: str) -> Iterator[str]:
