@@ -118,7 +118,7 @@ def model_named(label: str) -> str:
 
 @lru_cache(maxsize=8)
 def _meant_by(shipped: tuple[str, ...]) -> dict[str, str]:
-    """Models by name as names are compared: those of the same network, and before them the shipped ones by their own."""
+    """Models by name as names are compared: the shipped ones by their own, others by that of the same network."""
     alike = {_squeezed([name]): str(meant) for name, meant in rules()["models"]["same_network"].items()}
     return alike | {_squeezed([name]): name for name in shipped}
 
