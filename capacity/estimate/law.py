@@ -18,20 +18,27 @@ from capacity.units import Arithmetic
 
 
 @dataclass(frozen=True, eq=False)
-class RowTimes:
-    """Times of the rows of one block of a work: the whole of each, its memory side and its compute side. [s]"""
+class BlockSides:
+    """Rows of one block of a work: bytes and FLOP, and the rates that turn them into the time of either side.
+
+    Times are left to the reader, since those of an array of passes take more memory than all that is made of them.
+    """
 
     block: WorkBlock
-    pass_s: FloatArray
-    memory_s: FloatArray
-    compute_s: FloatArray
+    moved_bytes: FloatArray
+    bytes_per_s: FloatArray | float
+    flop_per_s: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class OperatorTimes:
-    """Times of the operators of one pass of an ordinary engine, and their sum, one after another. [s]"""
+    """Times of the operators of one pass of an ordinary engine, and their sum, one after another. [s]
 
-    rows: tuple[RowTimes, ...]
+    Of an array of passes only the sum is kept; ``rows`` and ``rows_s``, the times of their rows, are of a single pass.
+    """
+
+    rows: tuple[BlockSides, ...]
+    rows_s: tuple[FloatArray, ...]
     total_s: FloatArray
 
 
@@ -42,7 +49,7 @@ class LeastTimes:
     ``rows`` hold the shares of the operators, before what a last-level cache keeps is taken away.
     """
 
-    rows: tuple[RowTimes, ...]
+    rows: tuple[BlockSides, ...]
     idle: tuple[tuple[str, FloatArray], ...]
     memory_s: FloatArray
     compute_s: FloatArray
@@ -61,7 +68,7 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
     routing_exponent : float
         1 where tokens visit experts independently; see `capacity.formulas.experts`. [1]
     """
-    rows, total = [], np.asarray(0.0)
+    rows, rows_s, total = [], [], np.asarray(0.0)
     for block in work.blocks:
         moved, peaks = block.bytes_at(routing_exponent), rates_of(block, ceilings)
         share = _read_shares(block.arithmetic, ceilings, block.flop.ndim) if ceilings.read_share else 1.0
@@ -73,9 +80,11 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
             memory_efficiency=share,
             flop_efficiency=1.0,
         )
-        rows.append(RowTimes(block, whole, moved / (share * ceilings.bytes_per_s), block.flop / peaks))
+        if whole.ndim == 1:
+            rows.append(BlockSides(block, moved, share * ceilings.bytes_per_s, peaks))
+            rows_s.append(whole)
         total = total + whole.sum(axis=0)
-    return OperatorTimes(tuple(rows), total)
+    return OperatorTimes(tuple(rows), tuple(rows_s), total)
 
 
 def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
@@ -92,7 +101,7 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
     flop: dict[Arithmetic, FloatArray] = {}
     for block in work.blocks:
         fewest = block.fewest_bytes
-        rows.append(RowTimes(block, fewest, fewest / ceilings.bytes_per_s, block.flop / rates_of(block, ceilings)))
+        rows.append(BlockSides(block, fewest, ceilings.bytes_per_s, rates_of(block, ceilings)))
         moved = moved + block.moved_bytes.sum(axis=0)
         if block.routed:
             surplus = surplus + (block.moved_bytes - fewest).sum(axis=0)

@@ -80,8 +80,10 @@ def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[Ledge
     whole, at = kind.whole, {"sequences": sequences, "context_tokens": context_tokens}
     found = [LedgerLine(use.name, use.fixed_bytes, use.evidence) for use in kind.uses if use.fixed_bytes]
     for name, caches in whole.caches_by_name.items() or NO_CACHE:
-        content = sum([int(held_bytes(cache.content, **at)) for cache in caches])
-        blocks = sum([int(held_bytes(cache, **at)) for cache in caches])
+        content = blocks = 0
+        for cache in caches:
+            content += int(held_bytes(cache.content, **at))
+            blocks += int(held_bytes(cache, **at))
         found.append(LedgerLine(name, content, "computed"))
         if blocks > content:
             found.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))

@@ -167,11 +167,12 @@ def max_context(
 
 def _linear_batch(kind: DeviceKind, budget: Budget, context_tokens: ArrayLike) -> IntArray:
     whole, best = kind.whole, np.asarray(limits.UNBOUNDED)
-    cache = cache_bytes(whole, sequences=1, context_tokens=context_tokens)
+    free_bytes = budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes
+    each = whole.sequence_bytes + cache_bytes(whole, sequences=1, context_tokens=context_tokens)
     for token_bytes, sequence_bytes, _ in whole.all_peaks or NO_PEAK:
         fitting = limits.max_rank_batch(
-            free_bytes=budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes,
-            sequence_bytes=cache + whole.sequence_bytes,
+            free_bytes=free_bytes,
+            sequence_bytes=each,
             token_activation_bytes=token_bytes,
             sequence_activation_bytes=sequence_bytes,
             tokens=context_tokens,
@@ -183,13 +184,16 @@ def _linear_batch(kind: DeviceKind, budget: Budget, context_tokens: ArrayLike) -
 
 def _linear_context(kind: DeviceKind, budget: Budget, sequences: ArrayLike) -> IntArray:
     whole, best = kind.whole, np.asarray(limits.UNBOUNDED)
+    free_bytes = budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes
+    token_sizes = [cache.bytes // cache.rule.block_tokens for cache in whole.caches]
+    windows = [cache.rule.window_tokens + cache.rule.extra_tokens for cache in whole.caches]
     for token_bytes, sequence_bytes, _ in whole.all_peaks or NO_PEAK:
         fitting = limits.max_tokens(
-            free_bytes=budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes,
+            free_bytes=free_bytes,
             rank_batch=sequences,
-            layers=[1] * len(whole.caches),
-            token_bytes=[cache.bytes // cache.rule.block_tokens for cache in whole.caches],
-            windows=[cache.rule.window_tokens + cache.rule.extra_tokens for cache in whole.caches],
+            layers=[1] * len(windows),
+            token_bytes=token_sizes,
+            windows=windows,
             block_tokens=whole.caches[0].rule.block_tokens if whole.caches else 1,
             constant_bytes=whole.sequence_bytes + sequence_bytes,
             token_activation_bytes=token_bytes,

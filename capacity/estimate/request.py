@@ -125,9 +125,9 @@ def _estimate(
     ceilings = case.ceilings(arithmetic)
     fits = memory.fits(case.memory, case.budget, case.deploy, batch=batch, context_tokens=context_tokens)
     remarks, chosen = _usable(case, phases, calibrations_of(case, phases))
+    reachable, notes = attainable_s(case, phases, arithmetic)  # before the figures, whose arrays are large
     figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, chosen, strict=True)]
     band, beyond = _banded(figures, batch, context_tokens)
-    reachable, notes = attainable_s(case, phases, arithmetic)
     shape = np.broadcast_shapes(np.shape(batch), np.shape(context_tokens))
     side = bound_side(figures)
     operators, code = largest_operator(figures, side)

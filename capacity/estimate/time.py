@@ -111,10 +111,10 @@ def phase_figures(
         Constants of the law.
     """
     highest, sheet = ceilings
-    found = bound_figures(case, phase, highest, calibration)
     operators = []
     for item in phase.by_rank:
         operators.append(operator_times(item.work, sheet, routing_exponent=1.0))
+    found = bound_figures(case, phase, highest, calibration)
     rooflines = [item.total_s for item in operators]
     weights = [ONCE] if phase.on_one_rank else weights_of(rooflines, phase)
     passes = phase.passes
@@ -223,9 +223,10 @@ def largest_operator(figures: Sequence[PhaseFigures], side: IntArray) -> tuple[t
         for least, weight in zip(item.least, item.bound_weights, strict=True):
             often = item.phase.passes * weight
             for rows in least.rows:
-                own = often * np.where(side, rows.compute_s, rows.memory_s)
-                for row, name in enumerate(rows.block.operators):
-                    sums[lead + name] = sums.get(lead + name, 0.0) + own[row]
+                columns = (rows.block.operators, rows.moved_bytes, rows.block.flop, rows.flop_per_s)
+                for name, moved, flop, flop_per_s in zip(*columns, strict=True):
+                    own = np.where(side, flop / flop_per_s, moved / rows.bytes_per_s)
+                    sums[lead + name] = sums.get(lead + name, 0.0) + often * own
             for name, idle_s in least.idle:
                 sums[lead + name] = sums[lead + name] - np.where(side, often * idle_s, 0.0)
     best, code = np.asarray(-1.0), np.asarray(0)
@@ -241,8 +242,9 @@ def operator_rows(figures: Sequence[PhaseFigures]) -> list[OperatorRow]:
         lead = f"{item.phase.name} " if len(figures) > 1 else ""
         for times, weight in zip(item.operators, item.roofline_weights, strict=True):
             often = float(item.phase.passes * weight)
-            for rows in times.rows:
-                columns = (rows.block.moved_bytes, rows.block.flop, rows.pass_s, rows.memory_s, rows.compute_s)
+            for rows, rows_s in zip(times.rows, times.rows_s, strict=True):
+                sides = (rows.moved_bytes / rows.bytes_per_s, rows.block.flop / rows.flop_per_s)
+                columns = (rows.block.moved_bytes, rows.block.flop, rows_s, *sides)
                 _add_rows(sums, lead, rows.block.operators, columns, often)
     found = []
     for name, (moved, flop, whole_s, memory_s, compute_s) in sums.items():

@@ -108,7 +108,11 @@ def max_tokens(
     batch = np.asarray(rank_batch, dtype=np.int64)
     free = np.asarray(free_bytes, dtype=np.int64) - batch * constant_bytes
     a = token_activation_bytes
-    rows = [(count * size, window) for count, size, window in zip(layers, token_bytes, windows, strict=True) if size]
+    rows = [
+        (count * size * block_tokens, -(-window // block_tokens))
+        for count, size, window in zip(layers, token_bytes, windows, strict=True)
+        if size
+    ]
     decode = _tokens_within((free - a * batch) // batch, rows, block_tokens, 0)
     chunked = _tokens_within((free - min(a * chunk_tokens, _NO_MEMORY_HOLDS)) // batch, rows, block_tokens, 0)
     whole_prompts = _tokens_within(free // batch, rows, block_tokens, a)
@@ -147,11 +151,11 @@ def largest(fits: Callable[[IntArray], BoolArray], *, shape: tuple[int, ...], up
 
 
 def _tokens_within(budget: IntArray, rows: list[tuple[int, int]], block: int, token_activation: int) -> IntArray:
-    """Largest t with sum_i c_i min(blocks(t), blocks(w_i)) block + a t <= budget."""
+    """Largest t with sum_i c_i min(blocks(t), w_i) + a t <= budget; rows are c_i of a block, and w_i in blocks."""
     blocks = _blocks_within(budget, rows, block, token_activation)
     tokens = np.minimum(blocks, UNBOUNDED // block) * block
     if token_activation:  # part of one more block: its cache is charged whole, its activations by the token
-        cache = _cache_of(blocks + 1, rows, block)
+        cache = _cache_of(blocks + 1, rows)
         partial = (budget - cache) // token_activation
         tokens = np.where(partial > tokens, np.minimum(partial, (blocks + 1) * block), tokens)
     return np.maximum(tokens, 0)
@@ -159,26 +163,27 @@ def _tokens_within(budget: IntArray, rows: list[tuple[int, int]], block: int, to
 
 def _blocks_within(budget: IntArray, rows: list[tuple[int, int]], block: int, token_activation: int) -> IntArray:
     """Whole blocks: the cost is linear between the windows, so each stretch has its own quotient."""
-    ends = sorted({-(-window // block) for _, window in rows if window})
     best = np.zeros(np.shape(budget), dtype=np.int64)
     start = 0
-    for end in [*ends, UNBOUNDED // max(block, 1)]:
-        at_start = _cache_of(start, rows, block) + token_activation * block * start
+    for end in sorted({window for _, window in rows if window} | {UNBOUNDED // block}):
+        at_start = _cache_of(start, rows) + token_activation * block * start
         if at_start > _NO_MEMORY_HOLDS:
             break
-        slope = block * (sum([c for c, w in rows if not w or -(-w // block) >= end]) + token_activation)
+        slope = block * token_activation
+        for size, window in rows:
+            slope += size if not window or window >= end else 0
         reach = start + (budget - at_start) // slope if slope else np.full(np.shape(budget), end)
         best = np.where(budget >= at_start, np.minimum(reach, end), best)
         start = end
     return best
 
 
-def _cache_of(blocks: Blocks, rows: list[tuple[int, int]], block: int) -> Blocks:
+def _cache_of(blocks: Blocks, rows: list[tuple[int, int]]) -> Blocks:
     smaller = min if isinstance(blocks, int) else np.minimum  # Python's numbers have no end
     total: Any = 0
     for size, window in rows:
-        held = smaller(blocks, -(-window // block)) if window else blocks
-        total = total + size * block * held
+        held = smaller(blocks, window) if window else blocks
+        total = total + size * held
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 
 import numpy as np
@@ -293,3 +294,22 @@ def test_a_bare_model_with_encoders_says_that_its_ttft_leaves_out_encode():
 
     assert any("encode of images (siglip, dinov2)" in line for line in bare.not_modelled)
     assert not any("encode" in line for line in whole.not_modelled)
+
+
+# An element of the answer is nine figures of 8 bytes at most; operators hold two figures each while they are summed.
+@pytest.mark.parametrize(
+    ("ask", "tokens", "most"), [(cap.tpot, "context_tokens", 329), (cap.ttft, "prompt_tokens", 400)]
+)
+def test_paired_arrays_take_little_memory_per_element(ask, tokens, most):
+    model, hardware, deploy = cap.load_model("llama-3.1-8b"), part(), cap.Deployment(weights="bf16")
+    count = np.arange(1, 20_001)
+    pairs = {"batch": count % 500 + 1, tokens: count % 8000 + 16}
+    ask(model, hardware, deploy, **pairs)
+
+    tracemalloc.start()
+    try:
+        ask(model, hardware, deploy, **pairs)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes / count.size <= most
