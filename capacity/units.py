@@ -121,6 +121,11 @@ class NumberFormat:
         return self.compute_bits or self.element_bits
 
     @property
+    def is_narrow_float(self) -> bool:
+        """Whether it is a float below 8 bits that a matrix unit can take as it is."""
+        return self.family == "float" and self.arithmetic_bits == self.element_bits < 8
+
+    @property
     def effective_bits(self) -> float:
         """Bits of an element with its share of a group of fixed length; row and tensor scales left out.
 

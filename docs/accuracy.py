@@ -30,7 +30,7 @@ def table() -> str:
         ("---", "---", "---"),
         (
             "parameters and cache per token",
-            "counts of `transformers` on the meta device, tests/data/model_oracle.csv",
+            "counts of `transformers` on the meta device, tests/data/model_oracle.csv and model_oracle_2.csv",
             f"{counts['exact']} models equal to the integer and the byte, {counts['wrong']} wrong, "
             f"{counts['refused']} of a type refused by name",
         ),
@@ -53,10 +53,11 @@ def _agreement(errors: list[float]) -> str:
 
 
 def oracle_counts() -> dict[str, int]:
-    """Rows of the oracle whose configuration is at hand: exact, wrong, or of a type that is refused by name."""
+    """Rows of both tables of the oracle with a configuration: exact, wrong, or of a type that is refused by name."""
     counts = {"exact": 0, "wrong": 0, "refused": 0}
-    for row in _rows("model_oracle.csv"):
-        file = DATA / "model_configs" / (row["model"].replace("/", "__") + ".json")
+    for row in (*_rows("model_oracle.csv"), *_rows("model_oracle_2.csv")):
+        name = row["model"].replace("/", "__").replace(" (", "_").replace(")", "").replace(" ", "_")
+        file = DATA / "model_configs" / f"{name}.json"
         if file.exists() and row["total_params"]:
             counts[_judge(row, json.loads(file.read_text(encoding="utf-8")))] += 1
     return counts

@@ -15,6 +15,7 @@ import pytest
 
 import capacity as cap
 from capacity.catalog.runs import read_runs
+from capacity.cli import run
 from capacity.errors import CapacityError
 from capacity.importers.checkpoints.safetensors import read_folder
 from capacity.units import format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -173,6 +174,17 @@ def test_a_large_file_is_refused_before_it_takes_memory(tmp_path, make):
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 256 * 2**20
+
+
+@pytest.mark.parametrize("escape", ["\x1b]0;owned\x07", "\u202e"])
+def test_a_check_prints_no_command_to_the_terminal(tmp_path, capsys, escape):
+    part, model = tmp_path / f"part{escape}.toml", tmp_path / f"model{escape}.json"
+    part.write_text(f'based_on = "{H100}"\nname = {json.dumps("p" + escape)}\n')
+    model.write_text(json.dumps(HUGE | {"hidden_size": 4096, "intermediate_size": 4096, "num_hidden_layers": 2}))
+
+    assert run(["hardware", "check", str(part)]) == 0
+    assert run(["models", "check", str(model)]) == 0
+    assert not set(escape) & set("\x1b\x07\u202e") & set(capsys.readouterr().out)
 
 
 def test_a_stage_that_computes_nothing_is_refused():

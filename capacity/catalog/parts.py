@@ -233,7 +233,7 @@ def _names(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
         raise SpecError(f"{where}: {key} must be a list of names, got {value!r:.60}")
     if longest := next((name for name in value if len(name) > MAX_PATTERN_LETTERS), None):
         raise SpecError(f"{where}: {key}: {longest[:40]!r}... is longer than {MAX_PATTERN_LETTERS} letters")
-    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list | tuple) else ()
+    return tuple(value)
 
 
 def _server(data: dict[str, Any], where: str, user: tuple[str, ...]) -> ServerSpec:

@@ -10,6 +10,7 @@ from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.commands.options import Json, Part, bytes_option
 from capacity.commands.output import as_json
 from capacity.errors import CapacityError, unknown_name
+from capacity.presentation.figures import printable
 from capacity.specs.hardware import HardwareSpec
 from capacity.units import number_format
 
@@ -100,4 +101,4 @@ def check_parts(
         spec = load_hardware(file)
         if spec.memory.capacity_bytes is None:
             raise CapacityError(f"{file}: memory.capacity_bytes is missing; a sizing needs it")
-        print(f"{file}: holds ({spec.name})")
+        print(printable(f"{file}: holds ({spec.name})"))

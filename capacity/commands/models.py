@@ -14,6 +14,7 @@ from capacity.commands.options import Json
 from capacity.commands.output import as_json
 from capacity.demand.memory import cache_rows, sequence_state_bytes
 from capacity.demand.parameters import parameter_count
+from capacity.presentation.figures import printable
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
@@ -76,7 +77,7 @@ def check_models(
     for file in files:
         spec = load_model(file)
         notes = f", {len(spec.notes)} notes" if spec.notes else ""
-        print(f"{file}: understood, {parameter_count(spec).total:,} parameters{notes}")
+        print(printable(f"{file}: understood, {parameter_count(spec).total:,} parameters{notes}"))
 
 
 def summary(model: ModelSpec) -> dict[str, Any]:

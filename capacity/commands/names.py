@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capacity.catalog.models import load_model, model_ids
-from capacity.estimate.case import Subject
+from capacity.specs.world import Subject
 
 
 def subject_named(name: str) -> Subject:

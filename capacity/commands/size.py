@@ -18,11 +18,10 @@ from capacity.commands.options import (
 )
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
-from capacity.estimate.case import Subject
 from capacity.results import Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.workload import Workload
-from capacity.specs.world import WorldModelSpec
+from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.parts import PartTable, size_on_all_parts
 from capacity.studies.size import OperatingPoint, sized, workload_of
 

@@ -14,7 +14,6 @@ from capacity.specs.model import ModelSpec
 from capacity.units import Arithmetic, NumberFormat, number_format
 
 SIXTEEN_BIT = "bf16"
-FLOATS_COMPUTED_AS_STORED = ("mxfp4", "nvfp4")
 
 
 def stated_activations(model: ModelSpec, deploy: Deployment) -> str | None:
@@ -72,7 +71,7 @@ def default_compute_format(stored: NumberFormat, sixteen: str) -> str:
     >>> [default_compute_format(number_format(name), "fp16") for name in ("bf16", "int4_g128", "fp8_block128", "mxfp4")]
     ['bf16', 'fp16', 'fp8_e4m3', 'mxfp4']
     """
-    if stored.element_bits >= 16 or stored.name in FLOATS_COMPUTED_AS_STORED:
+    if stored.element_bits >= 16 or stored.is_narrow_float:
         return stored.name
     return "fp8_e4m3" if stored.family == "float" and stored.arithmetic_bits == 8 else sixteen
 

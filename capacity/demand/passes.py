@@ -13,7 +13,7 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray, IntArray
 from capacity.demand.costs import OperatorCost
-from capacity.demand.operators import NO_WINDOW, OperatorTable
+from capacity.demand.operator_table import NO_WINDOW, OperatorTable
 from capacity.formulas import attention
 from capacity.formulas.experts import distinct_experts, fewest_experts
 from capacity.specs.deployment import Deployment
@@ -162,6 +162,29 @@ def local_sequences(batch: ArrayLike, deploy: Deployment) -> IntArray:
 def micro_batch(batch: ArrayLike, deploy: Deployment) -> IntArray:
     """Sequences in one pass: a pipeline keeps as many micro-batches in flight as it has stages. [sequence]"""
     return np.asarray(-(-np.asarray(batch) // deploy.pipeline_parallel))
+
+
+def tokens_in_flight(sequences: ArrayLike, tokens: ArrayLike, *, chunk_tokens: int) -> IntArray:
+    """Tokens of one pass on one device: at most a prefill chunk, never fewer than one per sequence. [token]
+
+    Parameters
+    ----------
+    sequences, tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
+    chunk_tokens : int
+        Most tokens of a prefill pass. [token]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of both. [token]
+
+    Examples
+    --------
+    >>> int(tokens_in_flight(4, 4096, chunk_tokens=8192)), int(tokens_in_flight(9, 1, chunk_tokens=8))
+    (8192, 9)
+    """
+    return np.maximum(np.minimum(np.multiply(sequences, tokens), chunk_tokens), sequences)
 
 
 def work(table: OperatorTable, asked: Pass) -> Work:

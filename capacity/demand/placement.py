@@ -239,12 +239,6 @@ def check_stored_bytes(model: ModelSpec) -> None:
         )
 
 
-@lru_cache(maxsize=512)
-def weight_bytes_by_rank(model: ModelSpec, deploy: Deployment) -> tuple[dict[str, int], ...]:
-    """Weight bytes on a device of each pipeline rank, by part. [B]"""
-    return stored_bytes(model, deploy)
-
-
 def stored_bytes(
     model: ModelSpec, deploy: Deployment, offloaded: frozenset[tuple[str, str]] = frozenset()
 ) -> tuple[dict[str, int], ...]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from capacity.demand.arithmetic import sixteen_bit, stated_activations
+from capacity.demand.feed_forwards import routes
 from capacity.demand.formats import QUANTISED_PARTS, stated_cache
 from capacity.demand.placement import layers_per_rank, weight_shards
 from capacity.estimate.case import network
@@ -38,6 +39,8 @@ def _assumptions(subject: Subject, deploy: Deployment, given: frozenset[str]) ->
     if deploy.pipeline_parallel > 1 and deploy.pipeline_split is None:
         layers = layers_per_rank(network(subject).decoder.layer_count, deploy)
         found.append(f"pipeline_split = {_runs(layers)} layers")
+    if "routing_exponent" not in given and routes(network(subject)):
+        found.append(f"routing_exponent = {deploy.routing_exponent:g}, for the experts of an attainable time")
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
     found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in given]
     return (*found, *_of_weights(subject, deploy, "weights" in given), *_of_model(subject, deploy))

@@ -29,10 +29,8 @@ def refuse_overflow(table: MemoryTable, *, batch: ArrayLike, context_tokens: Arr
     ----------
     table : MemoryTable
         Uses of the memory.
-    batch : array_like
-        Sequences of the replica. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    batch, context_tokens : array_like
+        Sequences of the replica, and tokens of each. [sequence], [token]
 
     Raises
     ------
@@ -85,10 +83,8 @@ def fits(
         What the engine may plan with on one device.
     deploy : Deployment
         Number formats, parallelism and limits.
-    batch : array_like
-        Sequences of the replica. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    batch, context_tokens : array_like
+        Sequences of the replica, and tokens of each. [sequence], [token]
     """
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = local_sequences(batch, deploy)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from capacity.demand.formats import activation_element_bytes
 from capacity.demand.memory import HIDDEN_ROWS, layer_tensors, sampler_peak
-from capacity.demand.passes import local_sequences
+from capacity.demand.passes import local_sequences, tokens_in_flight
 from capacity.demand.placement import rank_of_layer
 from capacity.engines.activations import tokens_of_stages
 from capacity.estimate.assumptions import assumptions
@@ -31,7 +31,7 @@ def activation_moments(subject: Subject, deploy: Deployment, *, batch: int, toke
         Tokens of each. [token]
     """
     local = int(local_sequences(batch, deploy))
-    in_flight = max(min(local * tokens, deploy.prefill_chunk_tokens), local)
+    in_flight = int(tokens_in_flight(local, tokens, chunk_tokens=deploy.prefill_chunk_tokens))
     rows = list(_rows(subject, deploy, local, in_flight))
     assumed = ("the schedule of the reference decoder", *assumptions(subject, deploy))
     return ActivationMoments(subject.name, batch, tokens, in_flight, tuple(rows), assumed)

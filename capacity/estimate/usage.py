@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from capacity.arrays import ArrayLike, BoolArray, IntArray
+from capacity.arrays import ArrayLike, BoolArray
+from capacity.demand.passes import tokens_in_flight
 from capacity.engines.budget import Budget
 from capacity.engines.kinds import CacheBlocks, DeviceKind, PoolUsage, Usage
 from capacity.formulas.blocks import BLOCKS
@@ -21,10 +22,8 @@ def total_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike
     ----------
     usage : Usage
         Rows of one kind of device, added up.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    sequences, context_tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
 
     Returns
     -------
@@ -43,10 +42,8 @@ def cache_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike
     ----------
     usage : Usage
         Rows of one kind of device, added up.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    sequences, context_tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
 
     Returns
     -------
@@ -66,10 +63,8 @@ def held_bytes(cache: CacheBlocks, *, sequences: ArrayLike, context_tokens: Arra
     ----------
     cache : CacheBlocks
         A row of the memory table.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    sequences, context_tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
 
     Returns
     -------
@@ -79,26 +74,6 @@ def held_bytes(cache: CacheBlocks, *, sequences: ArrayLike, context_tokens: Arra
     return BLOCKS[cache.blocks](sequences, context_tokens, cache.rule) * cache.bytes
 
 
-def tokens_in_flight(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> IntArray:
-    """Tokens of one pass on one device: at most a prefill chunk, never fewer than one per sequence.
-
-    Parameters
-    ----------
-    usage : Usage
-        Rows of one kind of device, added up.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
-
-    Returns
-    -------
-    ndarray
-        In the broadcast shape of the numbers. [token]
-    """
-    return np.maximum(np.minimum(np.multiply(sequences, context_tokens), usage.chunk_tokens), sequences)
-
-
 def activation_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
     """What a pass takes: bytes of its tokens in flight, and the largest of each set of alternatives.
 
@@ -106,17 +81,15 @@ def activation_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: Arra
     ----------
     usage : Usage
         Rows of one kind of device, added up.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    sequences, context_tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
 
     Returns
     -------
     ndarray
         In the broadcast shape of the numbers. [B]
     """
-    in_flight = tokens_in_flight(usage, sequences=sequences, context_tokens=context_tokens)
+    in_flight = tokens_in_flight(sequences, context_tokens, chunk_tokens=usage.chunk_tokens)
     taken: Any = in_flight * usage.in_flight_bytes if usage.in_flight_bytes else 0
     for peaks in usage.alternatives:
         largest: Any = 0
@@ -138,10 +111,8 @@ def holds(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context_tok
         The rows of one kind of device.
     budget : Budget
         What the engine may plan with.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    sequences, context_tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
 
     Returns
     -------
@@ -168,10 +139,8 @@ def holds_any(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context
         The rows of one kind of device.
     budget : Budget
         What the engine may plan with.
-    sequences : array_like
-        Sequences of this device. [sequence]
-    context_tokens : array_like
-        Tokens of each. [token]
+    sequences, context_tokens : array_like
+        Sequences of this device, and tokens of each. [sequence], [token]
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from capacity.files.text_file import read_text
 
 MAX_YAML_BYTES = 100_000  # ten times the largest file of a known project; the parser takes 20 s for a megabyte
 _MAX_NODES = 1_000_000
-_NESTED = re.compile(r"[\[{]{100}")  # the parser takes time with the square of brackets in brackets
+_MAX_DEPTH = 100  # of brackets: the parser takes time with the square of it
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         ) from None
     text = read_text(path, MAX_YAML_BYTES)
     try:
-        if _NESTED.search(text):
+        if max(accumulate(_STEPS[letter] for letter in text if letter in _STEPS), default=0) > _MAX_DEPTH:
             raise RecursionError
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()

@@ -138,7 +138,7 @@ class Deployment(UserSpec):
         if self.activations is None:
             return self
         chosen = number_format(self.activations)
-        if isinstance(chosen.group, int) and chosen.name not in ("mxfp4", "nvfp4", "mxfp8"):
+        if isinstance(chosen.group, int) and (chosen.family == "int" or chosen.arithmetic_bits > chosen.element_bits):
             raise ValueError(
                 f"activations {chosen.name!r} is a storage format; compute in bf16, fp16, fp8_e4m3 or int8"
             )

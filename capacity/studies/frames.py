@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -43,13 +43,14 @@ class FramePlan(Result):
     ``seconds_until_full`` is counted from the start of all ``sessions``; None where they never fill the memory.
     """
 
+    DERIVED: ClassVar = ("met",)
+
     model: str
     part: str
     sessions: int
     frame_s: float
     frame_bound_s: float
     budget_s: float
-    met: bool
     state: Literal["met", "missed", "not excluded"]
     frames_per_s: float
     start_s: float
@@ -63,6 +64,11 @@ class FramePlan(Result):
     notes: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = NOT_MODELLED
+
+    @property
+    def met(self) -> bool:
+        """Whether the frame rate is met; never on a bound that was not asked for."""
+        return self.state == "met"
 
     @property
     def sessions_at_most(self) -> int:
@@ -142,7 +148,6 @@ def frames(
     fitting = asked.in_memory(tokens)
     growth = frames_per_s * _frame_tokens(world) * asked.token_bytes
     in_time = frame_s <= budget_s and count <= fitting
-    state = _state(in_time=in_time, judged=bound_only or decision.value_s is not None)
     return FramePlan(
         model=world.name,
         part=hardware.name,
@@ -150,8 +155,7 @@ def frames(
         frame_s=frame_s,
         frame_bound_s=bound_s,
         budget_s=budget_s,
-        met=state == "met",
-        state=state,
+        state=_state(in_time=in_time, judged=bound_only or decision.value_s is not None),
         frames_per_s=1.0 / frame_s,
         start_s=start_s,
         sessions_in_time=asked.in_time(budget_s, tokens),

@@ -10,11 +10,12 @@ from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.assumptions import assumptions
-from capacity.estimate.case import Subject, check
+from capacity.estimate.case import check
 from capacity.results import Binding, Result, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
+from capacity.specs.world import Subject
 from capacity.studies.devices import assumed_domain, fewest_devices
 from capacity.studies.provenance import unused, workload_assumptions
 from capacity.studies.size import NOT_MODELLED, OperatingPoint, size_at

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from capacity.demand import feed_forwards
 from capacity.demand.arithmetic import arithmetic
+from capacity.demand.feed_forwards import routes
 from capacity.demand.placement import weight_shards
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
@@ -43,8 +43,9 @@ def _evidence_of_ceilings(case: Case) -> tuple[str, str]:
     """Evidence of a bound and of an attainable time."""
     measured, fixed_times = _attainable_figures(case)
     bound = _weakest("computed", *_not_published(case.hardware, case.decode_ceilings.figures))
-    attainable = _weakest(*map(case.hardware.evidence, measured), *fixed_times) if measured else "assumed"
-    return bound, attainable
+    if not measured or routes(case.model):  # how freely tokens choose experts is assumed
+        return bound, "assumed"
+    return bound, _weakest(*map(case.hardware.evidence, measured), *fixed_times)
 
 
 def _weakest(*kinds: str) -> str:
@@ -137,6 +138,4 @@ def _standing_notes(case: Case) -> tuple[bool, tuple[str, ...]]:
         computes = ordinary_path(case.hardware, wanted) or wanted.computed
         if number_format(stored).element_bits < number_format(computes).element_bits:
             found.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
-    groups = [group for stage in case.model.stages for group in stage.layers]
-    routed = any(feed_forwards.of(group.feed_forward).routed_per_token(group.feed_forward) for group in groups)
-    return routed, tuple(found)
+    return routes(case.model), tuple(found)

@@ -8,14 +8,14 @@ from capacity.demand.parameters import parameter_count
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.assumptions import assumptions
-from capacity.estimate.case import Case, Subject, prepare
+from capacity.estimate.case import Case, prepare
 from capacity.estimate.ledger import ledgers
 from capacity.formulas import serving
 from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, Objective, Sizing
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
-from capacity.specs.world import WorldModelSpec
+from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.devices import fewest_devices
 from capacity.studies.provenance import evidence, notes, unused, weak_figures, workload_assumptions
 from capacity.supply.ceilings import ridge_point

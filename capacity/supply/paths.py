@@ -12,7 +12,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.units import Arithmetic, number_format
 
 SIXTEEN_BIT_PATHS = ("bf16", "fp16")
-WIDER = {"mxfp4": ("fp8_e4m3",), "nvfp4": ("fp8_e4m3",), "bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32")}
+WIDER = {"bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32")}
 
 
 def ordinary_path(hardware: HardwareSpec, arithmetic: Arithmetic) -> str | None:
@@ -35,9 +35,15 @@ def ordinary_path(hardware: HardwareSpec, arithmetic: Arithmetic) -> str | None:
         return wanted
     if arithmetic.stated_by == "deployment":
         return None
-    bits = number_format(wanted).element_bits
-    wider = WIDER.get(wanted, ()) if bits >= 16 else (*WIDER.get(wanted, ()), *SIXTEEN_BIT_PATHS, "fp32")
-    return next((name for name in wider if hardware.peak(name) is not None), None)
+    return next((name for name in _wider(wanted) if hardware.peak(name) is not None), None)
+
+
+def _wider(wanted: str) -> tuple[str, ...]:
+    """Formats in which an engine computes where a part lacks the path of the one wanted, the narrowest first."""
+    narrow = number_format(wanted)
+    if narrow.element_bits >= 16:
+        return WIDER.get(wanted, ())
+    return (*(("fp8_e4m3",) if narrow.is_narrow_float else ()), *SIXTEEN_BIT_PATHS, "fp32")
 
 
 def bound_paths(arithmetic: Arithmetic) -> tuple[str, ...]:
@@ -53,7 +59,7 @@ def bound_paths(arithmetic: Arithmetic) -> tuple[str, ...]:
     stored = number_format(arithmetic.stored)
     if stored.element_bits > 16:
         return (arithmetic.computed,)
-    if stored.name in ("mxfp4", "nvfp4"):
+    if stored.is_narrow_float:
         return (stored.name, "fp8_e4m3", *SIXTEEN_BIT_PATHS)
     if stored.family == "float" and stored.arithmetic_bits == 8:
         return ("fp8_e4m3", *SIXTEEN_BIT_PATHS)

@@ -191,7 +191,7 @@ def _prefill(case: Case, cases: Sequence[SpeedCase]) -> Times:
 
 
 def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
-    """Prefill and decode one after the other for one request; of several, those of one may run beside another's."""
+    """Time of whole requests: prefill, then decode; of several requests, one may decode while another prefills. [s]"""
     first, step, steps = _both(case, _column(cases, "batch"), cases)
     alone = _column(cases, "batch") == 1
     bound = np.where(alone, first.bound + steps * step.bound, np.maximum(first.bound, steps * step.bound))
@@ -201,7 +201,7 @@ def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
 
 
 def _sustained(case: Case, cases: Sequence[SpeedCase]) -> Times:
-    """Per token at the batch of highest rate that memory holds, prefill beside decode. [s]"""
+    """Time per token at the batch that gives the highest rate in memory, with prefill and decode overlapping. [s]"""
     least = min(item.prompt_tokens + item.output_tokens for item in cases)
     most = int(memory.max_batch(case.memory, Budget(case.hardware.usable_bytes), case.deploy, context_tokens=least))
     batches = np.unique(np.geomspace(1, max(1, most), 64).astype(np.int64))[:, None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from capacity.demand import feed_forwards
+from capacity.demand.feed_forwards import routes
 from capacity.errors import CapacityError
 from capacity.estimate.case import check
 from capacity.specs.deployment import Deployment
@@ -25,7 +25,18 @@ def deployments_of(row: Row, model: ModelSpec) -> tuple[Deployment, ...]:
     LeftOut
         If a format is not expressed, or the model cannot have the first of them.
     """
-    return tuple(_deployments(row, model))
+    cache, formats = cache_format_named(row["kv_dtype"]), _formats(row["weights_dtype_quant"], model)
+    found = []
+    for number, degrees in enumerate(_degrees(row, model)):
+        deploy = Deployment(kv_cache=cache, **formats, **degrees)
+        try:
+            _check(model, deploy)
+        except CapacityError:
+            if number == 0:
+                raise LeftOut("a deployment that the model cannot have") from None
+            continue
+        found.append(deploy)
+    return tuple(found)
 
 
 def devices_of(row: Row) -> int:
@@ -42,20 +53,6 @@ def devices_of(row: Row) -> int:
     return devices
 
 
-def _deployments(row: Row, model: ModelSpec) -> Iterator[Deployment]:
-    """The deployments that a row leaves open, of which the fastest counts; those that cannot exist are passed over."""
-    cache, formats = cache_format_named(row["kv_dtype"]), _formats(row["weights_dtype_quant"], model)
-    for number, degrees in enumerate(_degrees(row, model)):
-        deploy = Deployment(kv_cache=cache, **formats, **degrees)
-        try:
-            _check(model, deploy)
-        except CapacityError:
-            if number == 0:
-                raise LeftOut("a deployment that the model cannot have") from None
-            continue
-        yield deploy
-
-
 def _degrees(row: Row, model: ModelSpec) -> Iterator[dict[str, int]]:
     """Layers split over devices are a pipeline; devices beyond the tensor-parallel ones hold sequences of their own."""
     devices = devices_of(row)
@@ -66,14 +63,8 @@ def _degrees(row: Row, model: ModelSpec) -> Iterator[dict[str, int]]:
         yield {"pipeline_parallel": devices}
         return
     yield {"tensor_parallel": ways, "data_parallel": max(1, devices // ways)}
-    if ways > 1 and has_experts(model):
+    if ways > 1 and routes(model):
         yield {"data_parallel": devices}  # attention may be shared out by sequence, which few rows say
-
-
-def has_experts(model: ModelSpec) -> bool:
-    """Whether any layer routes tokens to experts."""
-    kinds = [group.feed_forward for group in model.decoder.layers]
-    return any(feed_forwards.of(kind).routed_per_token(kind) for kind in kinds)
 
 
 @lru_cache(maxsize=512)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from capacity.catalog.models import load_model
+from capacity.demand.feed_forwards import routes
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
 from capacity.validation.published_names import LeftOut, model_named, parts_named, rules
 from capacity.validation.published_table import count, positive
-from capacity.validation.speed_deployments import deployments_of, devices_of, has_experts
+from capacity.validation.speed_deployments import Row, deployments_of, devices_of
 
-Row = Mapping[str, str]
 COLUMNS = (
     "id",
     "kind",
@@ -251,7 +251,7 @@ def _group(row: Row, timed: Timed, model: ModelSpec, batch: int | None) -> str:
     """What kinds of rows are judged together."""
     if row["kind"] == "prefill_tps":
         return "prefill rate"
-    experts = ", experts" if has_experts(model) else ""
+    experts = ", experts" if routes(model) else ""
     if timed != "decode":
         return {"prefill": "first token", "requests": "whole requests"}.get(timed, "sustained rate") + experts
     if row["layer_split"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
-from capacity.demand.placement import weight_bytes_by_rank
+from capacity.demand.placement import stored_bytes
 from capacity.specs.model import Attention, Dense, LayerGroup
 from capacity.units import GIB, number_format
 
@@ -48,7 +48,7 @@ def test_a_replicated_kv_head_keeps_its_whole_bias(make_decoder):
     biased = Attention(query_heads=8, kv_heads=2, head_size=64, value_size=32, biases=("query", "key", "value"))
     group = LayerGroup(indices=(0, 1, 2), mixer=biased, feed_forward=Dense(intermediate_size=512))
     model = make_decoder("biased", 512, 1000, [group])
-    parts = weight_bytes_by_rank(model, cap.Deployment(weights="bf16", tensor_parallel=4))[0]
+    parts = stored_bytes(model, cap.Deployment(weights="bf16", tensor_parallel=4))[0]
 
     rows = 2 * 64 + 64 + 32  # query, key, value
     output = 512 * 2 * 32
@@ -59,14 +59,14 @@ def test_experts_divide_over_tensor_times_data_parallel_devices(deepseek_v3):
     """Routed experts: 58 layers x 256 x 3 x 7168 x 2048; on 8 devices one eighth, cut by expert or by column."""
     routed = 58 * 256 * 3 * 7168 * 2048 * 2
     for options in ({"expert_parallel": 8, "data_parallel": 8}, {"tensor_parallel": 8}, {"data_parallel": 8}):
-        parts = weight_bytes_by_rank(deepseek_v3, cap.Deployment(weights="bf16", **options))[0]
+        parts = stored_bytes(deepseek_v3, cap.Deployment(weights="bf16", **options))[0]
         shared = 58 * 3 * 7168 * 2048 * 2 // options.get("tensor_parallel", 1)
         assert parts["experts"] == routed // 8 + shared
 
 
 def test_pipeline_ranks_hold_the_model_once_between_them(llama_3_70b):
     deploy = cap.Deployment(weights="bf16", pipeline_parallel=3)
-    ranks = [sum(parts.values()) for parts in weight_bytes_by_rank(llama_3_70b, deploy)]
+    ranks = [sum(parts.values()) for parts in stored_bytes(llama_3_70b, deploy)]
     assert sum(ranks) == cap.weight_bytes(llama_3_70b, BF16)
     # 80 layers over 3: 27, 27, 26; the table first and the head last are equally large.
     layer = (8192 * 8192 * 2 + 2 * 1024 * 8192 + 3 * 8192 * 28672 + 2 * 8192) * 2
@@ -77,11 +77,11 @@ def test_pipeline_ranks_hold_the_model_once_between_them(llama_3_70b):
 def test_a_tied_head_on_another_pipeline_rank_is_a_second_copy(make_llama):
     tied = make_llama("tied", 4, 256, 4, 4, 64, 512, 1000, tied=True)
     one = cap.weight_bytes(tied, BF16)
-    two = weight_bytes_by_rank(tied, cap.Deployment(weights="bf16", pipeline_parallel=2))
+    two = stored_bytes(tied, cap.Deployment(weights="bf16", pipeline_parallel=2))
     assert sum(sum(parts.values()) for parts in two) == one + 1000 * 256 * 2
 
 
 def test_padding_of_the_vocabulary_is_charged(make_llama):
     model = make_llama("odd", 1, 64, 4, 4, 16, 128, 1001)
-    parts = weight_bytes_by_rank(model, cap.Deployment(weights="bf16", tensor_parallel=4))[0]
+    parts = stored_bytes(model, cap.Deployment(weights="bf16", tensor_parallel=4))[0]
     assert parts["embedding"] == 251 * 64 * 2

@@ -278,3 +278,27 @@ def test_a_case_is_prepared_once_and_shared():
     assert decision.bound_s.tolist() == [
         decide(same, decision_phases(world, same.deploy, batch=batch)).bound_s for batch in (1, 2)
     ]
+
+
+# A time that counts links rests on their fixed times, which are not those of this part.
+def test_attainable_times_say_what_their_links_rest_on():
+    model, part = cap.load_model("llama-3-8b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
+    two, one = (
+        cap.tpot(model, part, cap.Deployment(weights="bf16", tensor_parallel=ways), batch=1, context_tokens=64)
+        for ways in (2, 1)
+    )
+
+    assert any(note.startswith("links: fixed times") for note in two.notes)
+    assert not any(note.startswith("links:") for note in one.notes)
+
+
+def test_how_freely_tokens_choose_experts_is_said_to_be_assumed():
+    part, bf16 = cap.load_hardware("nvidia-h100-sxm5-80gb"), cap.Deployment(weights="bf16")
+    routed, dense = (cap.size(cap.load_model(name), part, None, bf16) for name in ("qwen3-30b-a3b", "llama-3-8b"))
+    stated = cap.Deployment(weights="bf16", routing_exponent=1.0)
+    given = cap.size(cap.load_model("qwen3-30b-a3b"), part, None, stated)
+
+    assert "routing_exponent = 0.85, for the experts of an attainable time" in routed.assumed
+    assert routed.evidence["tpot.attainable"] == "assumed"
+    assert not any("routing_exponent" in line for line in (*dense.assumed, *given.assumed))
+    assert dense.evidence["tpot.attainable"] != "assumed"

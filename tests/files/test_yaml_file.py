@@ -59,3 +59,9 @@ def test_what_is_no_table_is_one_sentence(tmp_path, text, sentence):
     assert str(error.value).startswith(str(tmp_path))
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("bracket", ["[", "{", "[ ", "[\n"])
+def test_brackets_in_brackets_are_refused_before_they_are_parsed(tmp_path, bracket):
+    with pytest.raises(SpecError, match="nested too deeply"):
+        read(tmp_path, "a: 1\n" + bracket * 400)

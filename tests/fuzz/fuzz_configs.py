@@ -39,12 +39,12 @@ import tempfile
 import time
 import tomllib
 import traceback
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import capacity as cap
 from capacity.files.json_file import parse_object
@@ -934,7 +934,51 @@ def shown(given: Any) -> str:
         return "(too large to print)"
 
 
-def main() -> int:
+@dataclass
+class Report:
+    """Faults as they come: a few of each kind printed, all of them written."""
+
+    options: argparse.Namespace
+    out: TextIO | None
+    seen: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def add(self, target: str, index: int, case: Case, outcome: str, text: str, place: str) -> None:
+        operation, key = case.operation.split(",")[0], case.key.rpartition(".")[2]
+        kind = (target, outcome, place, operation, key if outcome in ("dropped", "typed", "listed") else text[:40])
+        self.seen[kind] += 1
+        if self.seen[kind] <= self.options.show:
+            about = f"[{case.base}: {case.operation} {case.key}]"
+            print(f"{target} {index} {outcome} {place} {about} {text}"[:600], flush=True)
+        if self.out:
+            row = {"target": target, "index": index, "seed": self.options.seed, "fault": outcome, "place": place}
+            row |= {"base": case.base, "operation": case.operation, "key": case.key, "text": text[:600]}
+            self.out.write(json.dumps(row | {"given": shown(case.given)}) + "\n")
+
+
+def run(target: Target, indices: Iterable[int], report: Report) -> Tally:
+    """All cases of one target."""
+    options, tally = report.options, Tally()
+    for index in indices:
+        case = target.case(random.Random(f"{options.seed} {target.name} {index}"))
+        if options.replay:
+            print(f"{case.base}: {case.operation} {case.key}\n{shown(case.given)}")
+        before, start = resident_mebibytes(), time.process_time()
+        outcome, text, place = attempt(target, case, options)
+        took, grew = time.process_time() - start, resident_mebibytes() - before
+        tally.slowest_s, tally.most_mebibytes = max(tally.slowest_s, took), max(tally.most_mebibytes, grew)
+        if grew > options.mebibytes:
+            text = f"grew by {grew:.0f} MiB; {text}"
+            outcome = "memory" if outcome in ("accepted", "refused") else outcome
+        tally.cases += 1
+        tally.refused += outcome == "refused"
+        tally.accepted += outcome == "accepted"
+        if outcome not in ("accepted", "refused"):
+            tally.faults[outcome] += 1
+            report.add(target.name, index, case, outcome, text, place)
+    return tally
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--configs", nargs="+", required=True, help="folders with config.json files of real models")
     parser.add_argument("--cases", default="2000", help="of each target, or name=count,name=count")
@@ -942,98 +986,42 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--mebibytes", type=float, default=512.0)
-    parser.add_argument(
-        "--refused-too", action="store_true", help="also mutate configurations that are refused as they are"
-    )
+    parser.add_argument("--refused-too", action="store_true", help="also mutate configurations that are refused")
     parser.add_argument("--out", help="JSON lines with every fault, and how to make it again")
-    parser.add_argument(
-        "--replay", default="", help="one case again, as target:index with the --seed of its run; prints what was given"
-    )
+    parser.add_argument("--replay", default="", help="one case, as target:index with the --seed of its run, printed")
     parser.add_argument("--show", type=int, default=5, help="faults printed of each class and place")
     options = parser.parse_args()
     if options.replay:
         options.targets = options.replay.partition(":")[0]
-    wanted = dict.fromkeys(options.targets.split(","), 0)
+    return options
+
+
+def wanted(options: argparse.Namespace) -> dict[str, Iterable[int]]:
+    """Indices of the cases of each target."""
+    if options.replay:
+        return {options.targets: [int(options.replay.partition(":")[2])]}
+    counts = dict.fromkeys(options.targets.split(","), 0)
     for item in options.cases.split(","):
         name, _, count = item.rpartition("=")
-        for target in [name] if name else wanted:
-            wanted[target] = int(count)
+        counts |= dict.fromkeys([name] if name else counts, int(count))
+    return {name: range(count) for name, count in counts.items()}
+
+
+def main() -> int:
+    options = parsed()
     signal.signal(signal.SIGPROF, on_alarm)
     signal.signal(signal.SIGALRM, on_alarm)
     limit = 8 * 2**30
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # a runaway case ends in MemoryError, not with the machine
-    tallies: dict[str, Tally] = {}
-    seen: dict[tuple[str, ...], int] = defaultdict(int)
-    kept = (
-        open(options.out, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-        if options.out
-        else contextlib.nullcontext()
-    )
-    with tempfile.TemporaryDirectory() as folder, kept as out:
-        for name, count in wanted.items():
-            target, tally = TARGETS[name](options, Path(folder)), tallies.setdefault(name, Tally())
-            for index in range(count) if not options.replay else [int(options.replay.partition(":")[2])]:
-                rng = random.Random(f"{options.seed} {name} {index}")
-                case = target.case(rng)
-                if options.replay:
-                    print(f"{case.base}: {case.operation} {case.key}\n{shown(case.given)}")
-                before, start = resident_mebibytes(), time.process_time()
-                outcome, text, place = attempt(target, case, options)
-                took, grew = time.process_time() - start, resident_mebibytes() - before
-                tally.cases += 1
-                tally.slowest_s, tally.most_mebibytes = max(tally.slowest_s, took), max(tally.most_mebibytes, grew)
-                if grew > options.mebibytes:
-                    tally.faults["memory"] += 1
-                    text, outcome = (
-                        f"grew by {grew:.0f} MiB; {text}",
-                        "memory" if outcome in ("accepted", "refused") else outcome,
-                    )
-                if outcome == "refused":
-                    tally.refused += 1
-                elif outcome == "accepted":
-                    tally.accepted += 1
-                else:
-                    tally.faults[outcome] += outcome != "memory"
-                    group = (
-                        name,
-                        outcome,
-                        place,
-                        case.operation.split(",")[0],
-                        case.key.rpartition(".")[2] if outcome in ("dropped", "typed", "listed") else text[:40],
-                    )
-                    seen[group] += 1
-                    if seen[group] <= options.show:
-                        print(
-                            f"{name} {index} {outcome} {place} [{case.base}: {case.operation} {case.key}] {text}"[:600],
-                            flush=True,
-                        )
-                    if out:
-                        row = {
-                            "target": name,
-                            "index": index,
-                            "seed": options.seed,
-                            "fault": outcome,
-                            "place": place,
-                            "base": case.base,
-                            "operation": case.operation,
-                            "key": case.key,
-                            "text": text[:600],
-                            "given": shown(case.given),
-                        }
-                        out.write(json.dumps(row) + "\n")
-    summary = {
-        n: {
-            "cases": t.cases,
-            "refused": t.refused,
-            "accepted": t.accepted,
-            "faults": dict(t.faults),
-            "slowest_s": round(t.slowest_s, 3),
-            "most_mebibytes": round(t.most_mebibytes, 1),
-        }
-        for n, t in tallies.items()
-    }
-    print(json.dumps(summary))
-    return int(any(t.faults for t in tallies.values()))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        out = None
+        if options.out:
+            out = stack.enter_context(open(options.out, "w", encoding="utf-8", errors="backslashreplace"))
+        report = Report(options, out)
+        tallies = {name: run(TARGETS[name](options, folder), cases, report) for name, cases in wanted(options).items()}
+    print(json.dumps({name: asdict(tally) for name, tally in tallies.items()}))
+    return int(any(tally.faults for tally in tallies.values()))
 
 
 if __name__ == "__main__":

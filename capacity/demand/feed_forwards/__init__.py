@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from capacity.demand.feed_forwards import dense, experts, none
+from capacity.specs.model import ModelSpec
 
 KINDS: dict[str, ModuleType] = {"dense": dense, "experts": experts, "none": none}
 
@@ -18,3 +19,9 @@ KINDS: dict[str, ModuleType] = {"dense": dense, "experts": experts, "none": none
 def of(feed_forward: Any) -> Any:
     """The file of this kind of feed-forward."""
     return KINDS[feed_forward.kind]
+
+
+def routes(model: ModelSpec) -> bool:
+    """Whether any layer routes tokens to experts."""
+    groups = (group for stage in model.stages for group in stage.layers)
+    return any(of(group.feed_forward).routed_per_token(group.feed_forward) for group in groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ class Storage:
     cache: str | None = None
     overrides: tuple[StoredOverride, ...] = ()
     skipped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def only(table: Mapping[str, Any], key: str, allowed: Sequence[Any], where: str) -> None:

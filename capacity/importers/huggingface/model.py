@@ -62,11 +62,11 @@ def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
     modelopt = path.with_name("hf_quant_config.json")
     if path.name != "config.json" or not modelopt.is_file():
         return data
-    beside, own = read_object(modelopt), data.get("quantization_config")
+    table, own = read_object(modelopt), data.get("quantization_config")
     if own is None:
-        return data | {"quantization_config": beside}
-    inside = beside.get("quantization")
-    cache = inside.get("kv_cache_quant_algo") if isinstance(inside, Mapping) else None
+        return data | {"quantization_config": table}
+    quantization = table.get("quantization")
+    cache = quantization.get("kv_cache_quant_algo") if isinstance(quantization, Mapping) else None
     if cache is None or not isinstance(own, Mapping):
         return data
     return data | {"quantization_config": {"kv_cache_quant_algo": cache, **own}}
@@ -118,11 +118,11 @@ def _text_part(data: Mapping[str, Any], kind: str) -> str | None:
     """What to do with a type whose text part is of a type that is read."""
     for key in TEXT_PARTS:
         part = data.get(key)
-        inside = part.get("model_type") if isinstance(part, Mapping) else None
-        if isinstance(inside, str) and inside in model_types():
+        text_type = part.get("model_type") if isinstance(part, Mapping) else None
+        if isinstance(text_type, str) and text_type in model_types():
             return (
-                f"unknown model_type {kind!r:.80}; only its text part is understood: give its {key}, of type {inside}, "
-                "as the configuration; its vision or audio parts are left out"
+                f"unknown model_type {kind!r:.80}; only its text part is understood: give its {key}, of type "
+                f"{text_type}, as the configuration; its vision or audio parts are left out"
             )
     return None
 

@@ -18,9 +18,7 @@ def cache_folder() -> Path:
     CapacityError
         If neither can be written.
     """
-    stated = Path(
-        os.environ.get("XDG_CACHE_HOME") or ""
-    )  # one that is not absolute is to be ignored, says its standard
+    stated = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the XDG specification: ignore a path that is not absolute
     home = (stated if stated.is_absolute() else Path.home() / ".cache") / "capacity"
     for folder in (home, Path(tempfile.gettempdir()) / f"capacity-{os.getuid()}"):
         try:

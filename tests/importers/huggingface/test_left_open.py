@@ -82,7 +82,7 @@ def figures_of(table):
         return None
     count = cap.parameter_count(model)
     cache = [cap.kv_cache_bytes(model, BF16, batch=1, context_tokens=tokens) for tokens in (4096, 65536)]
-    sizes = (count.total, count.active, cap.weight_bytes(model, BF16), stored_bytes(model), *cache)
+    sizes = (count.total, count.active, cap.weight_bytes(model, BF16), stored_bytes(model), *cache, model.positions)
     return sizes, {*model.notes, *model.assumed}
 
 

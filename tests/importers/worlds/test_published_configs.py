@@ -8,7 +8,7 @@ import pytest
 
 from capacity.catalog.worlds import load_world_model
 from capacity.demand.parameters import parameter_count
-from capacity.demand.placement import weight_bytes_by_rank
+from capacity.demand.placement import stored_bytes
 from capacity.errors import SpecError
 from capacity.specs.deployment import Deployment
 
@@ -117,7 +117,7 @@ SMOLVLA: dict[str, Any] = TRAINED | {
 
 
 def held_bytes(world, deploy=AS_STORED):
-    return sum(weight_bytes_by_rank(world.model, deploy)[0].values())
+    return sum(stored_bytes(world.model, deploy)[0].values())
 
 
 # Sizes that the makers print, in millions of parameters: CLIP ViT-B/32 87.5, DINOv2-S with registers 22.1, V-JEPA 2
