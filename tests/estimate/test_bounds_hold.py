@@ -82,6 +82,32 @@ def test_nothing_is_below_its_bound(case):
         assert sum(row.roofline_s for row in found.rows) == pytest.approx(found.roofline, rel=1e-9)
 
 
+decisions = st.fixed_dictionaries(
+    {
+        "world": st.sampled_from(cap.world_model_ids()),
+        "part": st.sampled_from(cap.hardware_ids()),
+        "weights": st.sampled_from(["bf16", "fp16", "fp8_e4m3", "int8", "int4_g128"]),
+        "robots": st.integers(1, 300),
+    }
+)
+NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "formats": ()}
+
+
+@settings(deadline=None, max_examples=80)
+@given(case=decisions)
+def test_no_phase_of_a_decision_is_below_its_bound(case):
+    world, part = cap.load_world_model(case["world"]), cap.load_hardware(case["part"])
+    try:
+        found = cap.control(
+            world, part, cap.Deployment(weights=case["weights"]), period_s=1.0, robots=case["robots"], **NO_OVERHEAD
+        )
+    except CapacityError:
+        assume(False)
+    for item in (found.decision, *found.decision.phases):
+        reached = [value for value in (item.roofline_s, item.attainable_s, item.value_s) if value is not None]
+        assert 0 <= item.bound_s <= min(reached) * (1 + 1e-12)
+
+
 def exceeds_its_sheet(hardware):
     """Whether a rate was measured above the datasheet: the attainable time then lies below the roofline, rightly."""
     seen, peaks = hardware.measured, hardware.peak_flop_per_s
