@@ -194,7 +194,7 @@ class PhaseTime:
 class Decision(Result):
     """Time that one decision keeps the device busy: the sum of its phases. [s]
 
-    ``attainable_s`` is the time on measured ceilings, None where the part has none.
+    ``attainable_s`` is the time on measured ceilings, None where time on links is not modelled.
     """
 
     phases: tuple[PhaseTime, ...]

@@ -75,8 +75,8 @@ def tpot(
     -------
     Estimate
         ``.bound`` that no engine beats, ``.roofline`` of an ordinary engine on the datasheet, ``.attainable`` (None
-        without measured ceilings), ``.value``, ``.low`` and ``.high`` (None where no calibration covers the case), in
-        the broadcast shape of both numbers; ``.bound_by`` and ``.largest_operator`` say what binds. [s]
+        where time on links is not modelled), ``.value``, ``.low`` and ``.high`` (None where no calibration covers the
+        case), in the broadcast shape of both numbers; ``.bound_by`` and ``.largest_operator`` say what binds. [s]
 
     Raises
     ------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from capacity.files import package_data
-from capacity.specs.calibration import Calibration
+from capacity.specs.calibration import Calibration, TypicalShare
 
 FOLDER = "data/calibrations"
 
@@ -19,6 +19,12 @@ def calibrations() -> tuple[Calibration, ...]:
         for table in (package_data.toml(f"{FOLDER}/{name}.toml"),)
         for row in table.get("calibration", ())
     )
+
+
+@cache
+def typical_share() -> TypicalShare:
+    """Shares of the datasheet that stand in on parts without measured ceilings."""
+    return next(item.typical_share for item in calibrations() if item.typical_share is not None)
 
 
 def _shared(table: dict[str, object]) -> dict[str, object]:

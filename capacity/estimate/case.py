@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from capacity.catalog.calibrations import typical_share
 from capacity.catalog.engines import load_engine
 from capacity.demand.decisions import check_world
 from capacity.demand.operators import decoder_operators
@@ -77,11 +78,11 @@ class Case:
         """Ceilings of a bound, and those of the datasheet, for some arithmetic."""
         return bound_ceilings(self.hardware, arithmetic), sheet_ceilings(self.hardware, arithmetic)
 
-    def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings | None:
-        """Measured ceilings for some arithmetic; None where no read rate was measured."""
-        found = measured_ceilings(self.hardware, arithmetic)
+    def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings:
+        """Measured ceilings for some arithmetic, and a typical share of the datasheet for what was not measured."""
+        found = measured_ceilings(self.hardware, arithmetic, typical_share())
         shares = read_shares(arithmetic)
-        if found is None or not shares:
+        if not shares:
             return found
         return replace(found, read_share=shares, notes=(*found.notes, dequantised_note(shares)))
 

@@ -178,9 +178,7 @@ def efficiency_ceilings(case: Case, arithmetic: frozenset[Arithmetic], calibrati
     """
     hardware = case.hardware
     if calibration.typical_share is not None:
-        measured = measured_ceilings(hardware, arithmetic, calibration.typical_share)
-        if measured is not None:
-            return measured
+        return measured_ceilings(hardware, arithmetic, calibration.typical_share)
     sheet = sheet_ceilings(hardware, arithmetic)
     return replace(sheet, bytes_per_s=calibration.read_bytes_per_s or sheet.bytes_per_s)
 

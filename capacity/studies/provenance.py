@@ -41,11 +41,11 @@ def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
 @lru_cache(maxsize=512)
 def _evidence_of_ceilings(case: Case) -> tuple[str, str]:
     """Evidence of a bound and of an attainable time."""
-    measured, fixed_times = _attainable_figures(case)
+    measured, kinds = _attainable_figures(case)
     bound = _weakest("computed", *_not_published(case.hardware, case.decode_ceilings.figures))
-    if not measured or routes(case.model):  # how freely tokens choose experts is assumed
+    if routes(case.model):  # how freely tokens choose experts is assumed
         return bound, "assumed"
-    return bound, _weakest(*map(case.hardware.evidence, measured), *fixed_times)
+    return bound, _weakest(*map(case.hardware.evidence, measured), *kinds)
 
 
 def _weakest(*kinds: str) -> str:
@@ -58,13 +58,13 @@ def _not_published(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
 
 
 def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Figures of the part that an attainable time rests on, and the evidence of the fixed times of its links."""
+    """Figures of the part that an attainable time rests on, and what kind of knowledge stands beside them: a share
+    of the datasheet in place of a measurement, and fixed times of links."""
     ceilings = case.measured_ceilings(case.arithmetic)
-    if ceilings is None:
-        return (), ()
+    shares = ("assumed",) if ceilings.assumed else ()
     if case.deploy.devices == 1 or isinstance(case.link, CapacityError):
-        return ceilings.figures, ()
-    return (*ceilings.figures, *case.link.figures), (case.link.evidence,)
+        return ceilings.figures, shares
+    return (*ceilings.figures, *case.link.figures), (*shares, case.link.evidence)
 
 
 def workload_assumptions(workload: Workload, *, workload_given: bool) -> tuple[str, ...]:

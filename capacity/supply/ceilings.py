@@ -29,7 +29,8 @@ class Ceilings:
 
     ``cache_bytes`` is 0 where every weight is charged; ``read_share`` is the share of the read rate that some operands
     reach, 1 for all others. ``notes`` say which figure stands in for a missing one,
-    ``figures`` are the dotted names of the figures of the part that all this rests on. [B/s], [FLOP/s], [s], [B]
+    ``figures`` are the dotted names of the figures of the part that all this rests on; ``assumed`` whether a share of
+    some of them stands in for what was not measured. [B/s], [FLOP/s], [s], [B]
     """
 
     bytes_per_s: float
@@ -39,6 +40,7 @@ class Ceilings:
     notes: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     read_share: Mapping[Arithmetic, float] = field(default_factory=dict)
+    assumed: bool = False
 
 
 @lru_cache(maxsize=512)
@@ -162,13 +164,10 @@ def _peak_figures(hardware: HardwareSpec, rate: float) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=512)
-def measured_ceilings(
-    hardware: HardwareSpec, arithmetic: frozenset[Arithmetic], typical: TypicalShare | None = None
-) -> Ceilings | None:
+def measured_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic], typical: TypicalShare) -> Ceilings:
     """Measured rates of a part.
 
-    Without ``typical``, None where no read rate was measured, and the datasheet peak (with a note) where a matrix rate
-    was not. With it, a share of the datasheet stands in for both: for a matrix rate the share that bf16 reaches on the
+    A share of the datasheet stands in for what was not measured: for a matrix rate the share that bf16 reaches on the
     same part, at most 1, where that was measured.
 
     Parameters
@@ -177,7 +176,7 @@ def measured_ceilings(
         The part.
     arithmetic : frozenset of Arithmetic
         How operators are stored and computed.
-    typical : TypicalShare or None
+    typical : TypicalShare
         Shares of the datasheet that stand in for what was not measured. [1]
 
     Raises
@@ -188,8 +187,6 @@ def measured_ceilings(
     read = next(_measured_reads(hardware), None)
     notes: list[str] = []
     if read is None:
-        if typical is None:
-            return None
         notes.append(f"no measured read rate of {hardware.name}: a typical share of its datasheet stands in")
         read = "memory.bytes_per_s", typical.memory * hardware.memory.bytes_per_s
     rates, figures = {}, [read[0]]
@@ -201,19 +198,17 @@ def measured_ceilings(
     fixed = first_measured(hardware, "gemv_fixed_s") if read[0] == "measured.gemv_bytes_per_s" else None
     figures += [fixed[0]] if fixed else []
     once = tuple(dict.fromkeys(notes)), tuple(figures)
-    return Ceilings(read[1], rates, fixed[1] if fixed else 0.0, 0, *once)
+    assumed = any(not figure.startswith("measured.") for figure in figures)
+    return Ceilings(read[1], rates, fixed[1] if fixed else 0.0, 0, *once, assumed=assumed)
 
 
 def _matrix_rate(
-    hardware: HardwareSpec, name: str, typical: TypicalShare | None
+    hardware: HardwareSpec, name: str, typical: TypicalShare
 ) -> tuple[float, tuple[str, ...], tuple[str, ...]]:
     """The measured rate of a compute format or what stands in, the figures it rests on, and a note. [FLOP/s]"""
     if achieved := _achieved(hardware, name):
         return achieved[1], (achieved[0],), ()
     peak = float(hardware.peak(name) or 0.0)
-    if typical is None:
-        note = f"no measured {name} rate for {hardware.name}: the datasheet peak stands in"
-        return peak, _peak_figures(hardware, peak), (note,)
     share, sixteen = typical.flop, _achieved(hardware, "bf16")
     if sixteen and "bf16" in hardware.peak_flop_per_s:
         share = min(1.0, sixteen[1] / hardware.peak_flop_per_s["bf16"])

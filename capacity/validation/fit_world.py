@@ -13,14 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.catalog.calibrations import calibrations
+from capacity.catalog import calibrations
 from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.demand.phases import Phase
-from capacity.errors import CapacityError
 from capacity.estimate.law import rates_of
 from capacity.estimate.time import arithmetic_of
-from capacity.specs.calibration import TypicalShare
-from capacity.supply.ceilings import Ceilings, achieved_flop_per_s, measured_ceilings
+from capacity.supply.ceilings import achieved_flop_per_s, measured_ceilings
 from capacity.validation.compare import Errors, Pair, summarise
 from capacity.validation.world_rows import PublishedCase, read_cases, read_rows
 
@@ -123,24 +121,12 @@ def _terms_of(case: PublishedCase, timed: Sequence[Phase]) -> tuple[np.ndarray, 
     """Passes, and memory and compute time on measured ceilings, of every term. [1], [s], [s]"""
     passes, memory, flop = [], [], []
     for phase in timed:
-        ceilings = _measured_ceilings(case, phase)
+        ceilings = measured_ceilings(case.hardware, arithmetic_of([phase]), calibrations.typical_share())
         for block in phase.work.blocks:
             passes.append(np.full(len(block.operators), float(phase.passes)))
             memory.append(block.moved_bytes / ceilings.bytes_per_s)
             flop.append(block.flop / rates_of(block, ceilings))
     return np.concatenate(passes), np.concatenate(memory), np.concatenate(flop)
-
-
-def _measured_ceilings(case: PublishedCase, phase: Phase) -> Ceilings:
-    found = measured_ceilings(case.hardware, arithmetic_of([phase]), _shipped_share())
-    if found is None:
-        raise CapacityError(f"{case.hardware.name}: no read rate stands in for one that was not measured")
-    return found
-
-
-def _shipped_share() -> TypicalShare | None:
-    """The shares of the shipped calibrations, which stand in on parts without measured ceilings."""
-    return next((item.typical_share for item in calibrations() if item.scope.model_kind == "world"), None)
 
 
 def predict_s(case: PublishedCase, constants: Mapping[str, Constants]) -> float:

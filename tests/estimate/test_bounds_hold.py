@@ -108,12 +108,17 @@ def test_no_phase_of_a_decision_is_below_its_bound(case):
         assert 0 <= item.bound_s <= min(reached) * (1 + 1e-12)
 
 
+def measured_rates(hardware):
+    """Tables of measured matrix rates."""
+    seen = hardware.measured
+    return seen.gemm_flop_per_s, seen.gemm_flop_per_s_sustained, seen.gemm_flop_per_s_typical
+
+
 def exceeds_its_sheet(hardware):
     """Whether a rate was measured above the datasheet: the attainable time then lies below the roofline, rightly."""
     seen, peaks = hardware.measured, hardware.peak_flop_per_s
     reads = [seen.read_bytes_per_s, seen.gemv_bytes_per_s, seen.read_bytes_per_s_typical]
-    tables = (seen.gemm_flop_per_s, seen.gemm_flop_per_s_sustained, seen.gemm_flop_per_s_typical)
-    rates = [rate / peaks[name] for table in tables for name, rate in table.items() if name in peaks]
+    rates = [rate / peaks[name] for table in measured_rates(hardware) for name, rate in table.items() if name in peaks]
     return max([(rate or 0.0) / hardware.memory.bytes_per_s for rate in reads] + rates) > 1
 
 
@@ -169,7 +174,9 @@ def test_a_format_or_path_added_to_a_part_never_raises_a_bound(case):
     assume(hardware.peak_flop_per_s)
     fastest = max(hardware.peak_flop_per_s.values())
     tables = ("peak_flop_per_s", "peak_flop_per_s_narrow")
-    absent = [f"{table}.{name}" for table in tables for name in PATHS if name not in getattr(hardware, table)]
+    # A new sheet peak of a format that was measured would say that the part exceeds its sheet by less.
+    names = [name for name in PATHS if not any(name in table for table in measured_rates(hardware))]
+    absent = [f"{table}.{name}" for table in tables for name in names if name not in getattr(hardware, table)]
     more = hardware.replace(**dict.fromkeys(absent, 2 * fastest))
     deploy = cap.Deployment(**{name: case[name] for name in DEPLOYED})
     model = cap.load_model(case["model"])
