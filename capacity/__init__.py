@@ -32,7 +32,7 @@ _HOMES = {
     "Estimate": "capacity.results",
     "Ledger": "capacity.results",
     "Sizing": "capacity.results",
-    "Speculation": "capacity.studies.what_if",
+    "Speculation": "capacity.studies.control_changes",
     "load_deployment": "capacity.catalog.cases",
     "load_workload": "capacity.catalog.cases",
     "load_hardware": "capacity.catalog.parts",
@@ -58,6 +58,7 @@ _HOMES = {
     "state_bytes": "capacity.api.memory",
     "tpot": "capacity.api.times",
     "ttft": "capacity.api.times",
+    "what_if": "capacity.studies.size_changes",
     "weight_bytes": "capacity.api.memory",
 }
 
@@ -92,8 +93,9 @@ if TYPE_CHECKING:
     from capacity.specs.workload import Workload
     from capacity.specs.world import WorldModelSpec
     from capacity.studies.control import control
+    from capacity.studies.control_changes import Speculation
     from capacity.studies.frames import frames
-    from capacity.studies.what_if import Speculation
+    from capacity.studies.size_changes import what_if
     from capacity.validation.observation import observe
 
 

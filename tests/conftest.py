@@ -1,9 +1,15 @@
-"""Hand-made models whose sizes are published, and parts with round figures; no file of the catalogue is needed."""
+"""Hand-made models whose sizes are published, parts with round figures, and the command line as a test asks it."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
+from capacity.cli import run
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import (
     Attention,
@@ -99,3 +105,28 @@ def simple_part(name="part", gib=80.0, bytes_per_s=2e12, **peaks):
 @pytest.fixture(scope="session")
 def make_part():
     return simple_part
+
+
+@pytest.fixture(scope="session")
+def shell():
+    """Runs the command line in a process of its own, as a pipe sees it."""
+
+    def run_apart(*arguments, columns="80"):
+        command = [sys.executable, "-m", "capacity.cli", *arguments]
+        environment = {**os.environ, "COLUMNS": columns, "PYTHONIOENCODING": "utf-8"}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+    return run_apart
+
+
+@pytest.fixture
+def printed_json(capsys):
+    """The JSON that a command prints, which must be all that it prints."""
+
+    def ask(*arguments, code=0):
+        assert run([*arguments, "--json"]) == code
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return json.loads(printed.out)
+
+    return ask

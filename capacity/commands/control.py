@@ -12,6 +12,7 @@ from capacity.catalog.worlds import load_world_model
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
+    OtherParts,
     Out,
     Part,
     WorldModel,
@@ -67,9 +68,9 @@ def control(
     taken: Annotated[str | None, _cycle_option("--taken", "SIZE", "Memory that other programs hold.")] = None,
     power_mode: Annotated[str | None, _cycle_option("--power-mode", "NAME", "A power mode of the part.")] = None,
     robots: Annotated[str | None, _cycle_option("--robots", "N", "Decided for in one batch (1).")] = None,
-    other_part: Annotated[list[str] | None, _cycle_option("--other-part", "PART", "A part to try; repeats.")] = None,
     bound_only: Annotated[bool, _cycle_option("--bound-only", "", "Judge the bound alone.")] = False,
     deploy: DeploymentOptions,
+    other_part: OtherParts = None,
     json: Json = False,
     out: Out = None,
 ) -> None:

@@ -11,6 +11,7 @@ from capacity.catalog.worlds import load_world_model
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
+    OtherParts,
     Out,
     Part,
     WorldModel,
@@ -49,6 +50,7 @@ def frames(
     taken: Annotated[str | None, _session_option("--taken", "SIZE", "Memory that other programs hold.")] = None,
     bound_only: Annotated[bool, _session_option("--bound-only", "", "Judge the bound alone.")] = False,
     deploy: DeploymentOptions,
+    other_part: OtherParts = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -67,6 +69,7 @@ def frames(
         window_tokens=whole_option("window", window),
         bound_only=bound_only,
         taken_bytes=bytes_option("taken", taken) or 0,
+        parts=tuple(load_hardware(name) for name in other_part or ()),
     )
     if out is not None:
         write_json(answer.to_dict(), out)

@@ -33,6 +33,7 @@ Part = Annotated[str, typer.Argument(metavar="PART", help="A shipped id or a TOM
 WorldModel = Annotated[
     str, typer.Argument(metavar="MODEL", help="A shipped world model or a file.", show_default=False)
 ]
+OtherParts = Annotated[list[str] | None, _option("--other-part", "PART", "A part to try; repeats.", _RESULT)]
 Out = Annotated[str | None, _option("--out", "FILE.json", "Also write the result to this file.", _RESULT)]
 
 

@@ -11,6 +11,7 @@ from capacity.commands.names import subject_named
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
+    OtherParts,
     Out,
     WorkloadOptions,
     bytes_option,
@@ -24,6 +25,8 @@ from capacity.specs.workload import Workload
 from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.parts import PartTable, size_on_all_parts
 from capacity.studies.size import OperatingPoint, sized, workload_of
+from capacity.studies.size_changes import WhatIf, what_if_at
+from capacity.studies.what_if import Setup
 
 app = typer.Typer(add_completion=False)
 
@@ -48,6 +51,10 @@ def size(
     taken: Annotated[
         str | None, typer.Option("--taken", metavar="SIZE", help="Memory that other programs hold (0).")
     ] = None,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", metavar="", help="Also size narrower formats and more devices.")
+    ] = False,
+    other_part: OtherParts = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -61,11 +68,16 @@ def size(
         raise CapacityError("give one PART, or --all-parts" + ("" if part is None else ", not both"))
     if operators and all_parts:
         raise CapacityError("--operators lists those of one part; leave out --all-parts")
+    if all_parts and (what_if or other_part):
+        raise CapacityError(f"{'--what-if' if what_if else '--other-part'} changes one part; leave out --all-parts")
     (subject, workload), deployment = _chosen(model, work), deploy.build(reserved_bytes=bytes_option("taken", taken))
     at = work.at(workload)
-    answer: Sizing | PartTable
+    answer: Sizing | PartTable | WhatIf
     if part is None:
         answer = _on_all_parts(subject, workload, at, deployment)
+    elif what_if or other_part:
+        others = [load_hardware(name) for name in other_part or ()]
+        answer = what_if_at(Setup(subject, load_hardware(part), deployment), at, workload, parts=others)
     else:
         answer = sized(subject, load_hardware(part), deployment, at, workload=workload)
     if out is not None:
@@ -78,12 +90,16 @@ def size(
         raise typer.Exit(1)
 
 
-def _show(answer: Sizing | PartTable, *, operators: bool) -> None:
+def _show(answer: Sizing | PartTable | WhatIf, *, operators: bool) -> None:
     from capacity.presentation import terminal
-    from capacity.presentation.sheets.sizing import sizing_sheet
+    from capacity.presentation.sheets import sizing
 
-    wanted = sizing_sheet(answer, prefill_operators=True) if operators and isinstance(answer, Sizing) else answer
-    terminal.show(wanted)
+    if operators and isinstance(answer, WhatIf):
+        terminal.show(sizing.what_if_sheet(answer, prefill_operators=True))
+    elif operators and isinstance(answer, Sizing):
+        terminal.show(sizing.sizing_sheet(answer, prefill_operators=True))
+    else:
+        terminal.show(answer)
 
 
 def _on_all_parts(subject: Subject, workload: Workload, at: OperatingPoint, deployment: Deployment) -> PartTable:
@@ -99,7 +115,9 @@ def _chosen(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:
     return model, workload_of(model, work.build())
 
 
-def _falls_short(answer: Sizing | PartTable) -> bool:
+def _falls_short(answer: Sizing | PartTable | WhatIf) -> bool:
+    if isinstance(answer, WhatIf):
+        return not answer.holds
     if isinstance(answer, Sizing):
         return not answer.fits or answer.missed
     return not any(row.holds for row in answer.rows)

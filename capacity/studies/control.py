@@ -22,7 +22,8 @@ from capacity.studies.control_case import (
     with_launch_mode,
     world_notes,
 )
-from capacity.studies.control_result import Change, ControlPlan, Inputs, NotEvaluated, PowerSetting
+from capacity.studies.control_changes import Question, Speculation, changes_of
+from capacity.studies.control_result import ControlPlan, Inputs, PowerSetting
 from capacity.studies.deadline import (
     Schedule,
     Timing,
@@ -34,7 +35,7 @@ from capacity.studies.deadline import (
     stall_share,
 )
 from capacity.studies.robots import robots_per_device
-from capacity.studies.what_if import Question, Speculation, changes_of, cheapest
+from capacity.studies.what_if import FORMATS, Tried, cheapest, sorted_out
 
 # Assumed 99th percentile of a decision over its median. The benchmarks in VinRobotics/vla.cpp's README have p90 over
 # p50 of 1.02 to 1.09, which is 1.04 to 1.17 at p99 where times are log-normal.
@@ -62,7 +63,7 @@ def control(
     chunks: Sequence[int] = (),
     encoders: Sequence[WorldModelSpec] = (),
     parts: Sequence[HardwareSpec] = (),
-    formats: Sequence[str] = ("fp8_e4m3", "int8", "int4_g128"),
+    formats: Sequence[str] = FORMATS,
 ) -> ControlPlan:
     """Judge a control period, and compute each change asked about as a case of its own.
 
@@ -188,7 +189,7 @@ def _power_setting(hardware: HardwareSpec, name: str) -> PowerSetting:
 
 def _plan(
     now: Question,
-    tried: tuple[Change | NotEvaluated, ...],
+    tried: tuple[Tried, ...],
     assumed: tuple[str, ...],
     power: PowerSetting | None,
     *,
@@ -198,7 +199,7 @@ def _plan(
     decision = with_attainable(case.case, case.phases(case.robots), now.decision)
     parts = shares(decision, timing)
     latency, interval = verdict.latency_s, interval_s(verdict.latency_s, timing)
-    changes = tuple([item for item in tried if isinstance(item, Change)])
+    changes, not_evaluated = sorted_out(tried)
     return ControlPlan(
         model=case.world.name,
         part=case.hardware.name,
@@ -222,7 +223,7 @@ def _plan(
         needed_bytes=case.needed_bytes(case.robots),
         usable_bytes=case.usable_bytes,
         changes=changes,
-        not_evaluated=tuple([item for item in tried if isinstance(item, NotEvaluated)]),
+        not_evaluated=not_evaluated,
         cheapest=None if verdict.met and verdict.fits else cheapest(changes),
         assumed=assumed,
         notes=world_notes(case.case, decision, bound_only=bound_only),

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from capacity.results import OUTSIDE_MEMORY, Decision, Result
 from capacity.studies.deadline import Timing, Verdict
+from capacity.studies.what_if import Change, NotEvaluated
 
 MAX_BATCH = 64  # robots that a batch is tried for
 NOT_MODELLED = (
@@ -16,51 +17,6 @@ NOT_MODELLED = (
     "other programs on the same device, beyond taken_bytes",
     "warm-up: first calls compile, capture graphs and load weights",
 )
-
-
-@dataclass(frozen=True)
-class Change:
-    """One change, computed as a case of its own: what it saves, and whether the period is then met. [s], [B]
-
-    ``given_as`` is what to ask `control` for to get this case: options of the command, a field of the model's file,
-    or another argument; empty where ``what`` says it all. ``cost_rank`` orders kinds of change from a setting to new
-    hardware. ``within`` says that it fits and is within the period; ``judged`` that this rests on an estimate, or on
-    the bound where that was asked for.
-    """
-
-    DERIVED: ClassVar = ("met", "state")
-
-    kind: str
-    what: str
-    given_as: str
-    cost_rank: int
-    latency_s: float
-    saved_s: float
-    margin_s: float
-    within: bool
-    judged: bool
-    needed_bytes: int
-
-    @property
-    def met(self) -> bool:
-        """Whether the period is then met; never on a bound that was not asked for."""
-        return self.within and self.judged
-
-    @property
-    def state(self) -> Literal["met", "missed", "not excluded"]:
-        """The verdict as a code."""
-        if not self.within:
-            return "missed"
-        return "met" if self.judged else "not excluded"
-
-
-@dataclass(frozen=True)
-class NotEvaluated:
-    """A change that was asked about and has no answer, and why."""
-
-    kind: str
-    what: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -1,182 +1,251 @@
-"""Changes of a case, each computed as a case of its own: what it saves, whether it is enough, and the cheapest."""
+"""Changes of a case, shared by all studies: what may be tried, each computed as a case of its own, and the cheapest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from capacity.demand.decisions import mean_cached_tokens
-from capacity.demand.phases import verify_phase
+from capacity.demand.formats import cache_format
+from capacity.engines.budget import Budget
 from capacity.errors import CapacityError
-from capacity.estimate.decision import decide
-from capacity.formulas import speculated_answers
-from capacity.inputs import one_count, one_time
-from capacity.results import Decision
+from capacity.estimate import memory
+from capacity.estimate.case import Case, network
+from capacity.inputs import LARGEST_COUNT
+from capacity.results import Enough
 from capacity.specs.base import Spec
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.world import WorldModelSpec
-from capacity.studies.control_case import ControlCase
-from capacity.studies.control_result import Change, NotEvaluated
-from capacity.studies.deadline import Timing, Verdict, judge
+from capacity.specs.world import Subject, WorldModelSpec
 from capacity.units import number_format
 
-COST_RANKS = {"schedule": 0, "format": 1, "steps": 2, "speculation": 3, "chunk": 4, "encoder": 5, "part": 6}
+COST_RANKS = {
+    "schedule": 0,
+    "format": 1,
+    "steps": 2,
+    "speculation": 3,
+    "chunk": 4,
+    "encoder": 5,
+    "devices": 6,
+    "part": 7,
+}
+FORMATS = ("fp8_e4m3", "int8", "int4_g128")  # of weights, tried where nothing else is said
+CACHE_FORMATS = ("fp8_e4m3",)
+
+State = Literal["met", "missed", "not excluded", "does not fit"]
 
 
 @dataclass(frozen=True)
-class Speculation:
-    """A draft to try: tokens per step, how often one is accepted, and its time per token in plain decode steps."""
+class Setup:
+    """A model on a part under a deployment: what a change changes."""
 
-    tokens: int
-    acceptance: float
-    draft_cost: float
+    subject: Subject
+    hardware: HardwareSpec
+    deploy: Deployment
+
+    @property
+    def world(self) -> WorldModelSpec:
+        """The subject of a study of world models.
+
+        Raises
+        ------
+        CapacityError
+            If it is a language model.
+        """
+        if not isinstance(self.subject, WorldModelSpec):
+            raise CapacityError(f"{self.subject.name} is no world model")
+        return self.subject
 
 
 @dataclass(frozen=True)
-class Question:
-    """A case, its timing, its decision and its verdict: what a change is compared with."""
+class Alternative:
+    """A setup to try: its kind, in words, and what to give for it (options, a field of a file, or an argument)."""
 
-    case: ControlCase
-    timing: Timing
-    decision: Decision
-    verdict: Verdict
-    bound_only: bool = False
-
-
-@lru_cache(maxsize=512)
-def _replaced(spec: Spec, changes: tuple[tuple[str, Any], ...]) -> Any:
-    """A spec with dotted fields changed; the same changes of the same spec are validated once."""
-    return spec.replace(**dict(changes))
+    kind: str
+    what: str
+    given_as: str
+    setup: Setup
 
 
-def changes_of(
-    now: Question,
-    *,
-    draft: Speculation | None,
-    chunks: Sequence[int],
-    encoders: Sequence[WorldModelSpec],
-    parts: Sequence[HardwareSpec],
-    formats: Sequence[str],
-) -> Iterator[Change | NotEvaluated]:
-    """Every change that was asked about, and those of schedule, steps and formats."""
-    case, timing, world = now.case, now.timing, now.case.world
-    yield from _schedules(now)
-    for name in formats:
-        if (deploy := _in_format(case, name)) is not None:
-            yield _tried(now, "format", *_format_change(name, deploy), replace(case, deploy=deploy), timing)
-    if world.head.kind in ("flow", "diffusion") and world.head.steps > 1:
-        half = world.head.steps // 2
-        fewer = replace(case, world=_replaced(world, (("head.steps", half),)))
-        what = f"{half} instead of {world.head.steps} steps"
-        yield _tried(now, "steps", what, f"head.steps = {half}", fewer, timing)
-    if draft is not None:
-        yield _speculated(now, draft)
-    for length in [one_count("chunks", length) for length in chunks]:
-        longer = replace(case, world=_replaced(world, (("head.chunk_actions", length),)))
-        halves = replace(timing, schedule="asynchronous", executed_actions=max(1, length // 2))
-        given_as = f"head.chunk_actions = {length}, {_schedule_options(halves)}"
-        yield _tried(now, "chunk", f"chunk of {length} actions", given_as, longer, halves)
-    for other in encoders:
-        yield _tried(now, "encoder", other.name, "as MODEL", replace(case, world=other), timing)
-    for part in parts:
-        yield _tried(now, "part", part.name, "as PART", replace(case, hardware=part), timing)
+@dataclass(frozen=True)
+class Effect:
+    """What a study makes of a setup, in the words of `Change`. [s], [B], [sequence]"""
+
+    time_s: float
+    saved_s: float
+    margin_s: float | None
+    needed_bytes: int
+    max_batch: int
+    fits: bool
+    within: bool
+    judged: bool
 
 
-def _schedules(now: Question) -> Iterator[Change]:
-    """Play a chunk while the next is made, or start the next one earlier."""
-    timing, half = now.timing, now.timing.chunk_actions // 2
-    if half < 1 or (timing.schedule == "asynchronous" and timing.executed_actions <= half):
-        return
-    other = replace(timing, schedule="asynchronous", executed_actions=half)
-    after = judge(now.decision.best_s, other, fits=now.verdict.fits)
-    what = f"asynchronous, {half} of {timing.chunk_actions} actions"
-    estimated = now.decision.value_s is not None
-    yield _change(now, "schedule", what, _schedule_options(other), after, now.case, estimated=estimated)
+@dataclass(frozen=True)
+class Change:
+    """One change, computed as a case of its own: what it saves, and whether that is enough. [s], [B], [sequence]
+
+    ``given_as`` is what to give to get this case: options of the command, a field of the model's file, or another
+    argument; empty where ``what`` says it all. ``cost_rank`` orders kinds of change from a setting to new hardware.
+    ``time_s`` is the time that the study judges: the latency of a cycle, a frame, or the TPOT; ``saved_s`` compares it
+    with the present one, bound with bound where one of the two has no estimate. ``max_batch`` is what memory holds.
+    ``within`` says that no limit in time is missed; ``judged`` that this rests on an estimate, or on the bound where
+    that was chosen.
+    """
+
+    DERIVED: ClassVar = ("met", "state")
+
+    kind: str
+    what: str
+    given_as: str
+    cost_rank: int
+    time_s: float
+    saved_s: float
+    margin_s: float | None
+    needed_bytes: int
+    max_batch: int
+    fits: bool
+    within: bool
+    judged: bool
+
+    @property
+    def met(self) -> bool:
+        """Whether it fits and no limit is missed; never on a bound that was not chosen."""
+        return self.state == "met"
+
+    @property
+    def state(self) -> State:
+        """The verdict as a code."""
+        if not self.fits:
+            return "does not fit"
+        if not self.within:
+            return "missed"
+        return "met" if self.judged else "not excluded"
 
 
-def _schedule_options(timing: Timing) -> str:
-    return f"--schedule {timing.schedule} --executed-actions {timing.executed_actions}"
+@dataclass(frozen=True)
+class NotEvaluated:
+    """A change that has no answer, and why."""
+
+    kind: str
+    what: str
+    reason: str
 
 
-def _in_format(case: ControlCase, name: str) -> Deployment | None:
-    """The deployment with narrower weights, computed in the same format where the part can; None if not narrower."""
-    stored, checkpoint = case.deploy.weights, case.world.model.checkpoint
-    if stored == AS_STORED:
-        stored = checkpoint.default if checkpoint else "bf16"
-    wanted = number_format(name)
-    if wanted.effective_bits >= number_format(stored).effective_bits:
-        return None
-    native = wanted.effective_bits == 8 and case.hardware.peak(name) is not None
-    computed = name if native else case.deploy.activations
-    changed: Deployment = _replaced(case.deploy, (("weights", name), ("activations", computed)))
-    return changed
+Tried = Change | NotEvaluated
 
 
-def _format_change(name: str, deploy: Deployment) -> tuple[str, str]:
-    """What a deployment by `_in_format` changes, in words and as options."""
-    if deploy.activations == name:
-        return f"weights and activations in {name}", f"--weights {name} --activations {name}"
-    return f"weights in {name}", f"--weights {name}"
-
-
-def _tried(
-    now: Question, kind: str, what: str, given_as: str, other: ControlCase, timing: Timing
-) -> Change | NotEvaluated:
-    """Another case in full; its effect is the difference of the two."""
-    made = other.world.head.chunk_actions
-    timing = replace(timing, chunk_actions=made, executed_actions=min(timing.executed_actions, made))
-    try:
-        time_s, estimated = other.decisions_s(other.robots)
-        after = judge(float(time_s), timing, fits=bool(other.fits(other.robots)))
-    except CapacityError as error:
-        return NotEvaluated(kind, what, str(error))
-    return _change(now, kind, what, given_as, after, other, estimated=estimated)
-
-
-def _change(
-    now: Question, kind: str, what: str, given_as: str, after: Verdict, case: ControlCase, *, estimated: bool
-) -> Change:
+def change_of(kind: str, what: str, given_as: str, effect: Effect) -> Change:
+    """A change with its effect."""
     return Change(
         kind=kind,
         what=what,
         given_as=given_as,
         cost_rank=COST_RANKS[kind],
-        latency_s=after.latency_s,
-        saved_s=now.verdict.latency_s - after.latency_s,
-        margin_s=after.margin_s,
-        within=after.met and after.fits,
-        judged=estimated or now.bound_only,
-        needed_bytes=case.needed_bytes(case.robots),
+        time_s=effect.time_s,
+        saved_s=effect.saved_s,
+        margin_s=effect.margin_s,
+        needed_bytes=effect.needed_bytes,
+        max_batch=effect.max_batch,
+        fits=effect.fits,
+        within=effect.within,
+        judged=effect.judged,
     )
 
 
-def _speculated(now: Question, draft: Speculation) -> Change:
-    """Decode with a draft: each verification is a pass over draft + 1 tokens, computed as such."""
-    case, decode = now.case, now.decision.phase("decode")
-    world = case.world
-    if decode is None or world.core is None:
-        raise CapacityError(f"{world.name} decodes no tokens one at a time: there is nothing to speculate on")
-    drafted = one_count("draft.tokens", draft.tokens)
-    acceptance = one_time("draft.acceptance", draft.acceptance, zero=True)
-    draft_cost = one_time("draft.draft_cost", draft.draft_cost, zero=True)
-    cached = mean_cached_tokens(world.prompt_tokens, decode.passes)
-    verify = decide(
-        case.case, [verify_phase(world, case.deploy, batch=case.robots, drafted=drafted, cached_tokens=cached)]
-    )
-    before = decode.value_s if decode.value_s is not None else decode.bound_s
-    verify_cost = max(1.0, verify.best_s / (before / decode.passes))
-    costs = {"draft_cost": draft_cost, "verify_cost": verify_cost}
-    gain = float(speculated_answers.answer_speedup(decode.passes, acceptance, drafted, **costs))
-    after = judge(now.decision.best_s - before + before / gain, now.timing, fits=now.verdict.fits)
-    what = f"speculation, {drafted} tokens at acceptance {acceptance:g}"
-    estimated = decode.value_s is not None and verify.value_s is not None
-    return _change(now, "speculation", what, "", after, case, estimated=estimated)
+def tried(alternatives: Iterable[Alternative], effect_of: Callable[[Setup], Effect]) -> Iterator[Tried]:
+    """Each alternative with its effect, or with the reason why it has no answer."""
+    for item in alternatives:
+        try:
+            yield change_of(item.kind, item.what, item.given_as, effect_of(item.setup))
+        except CapacityError as error:
+            yield NotEvaluated(item.kind, item.what, str(error))
 
 
-def cheapest(changes: Iterable[Change]) -> Change | None:
-    """The change that meets the period at the least cost: by kind, then by the smallest effect that is enough."""
-    enough = [change for change in changes if change.met]
+def sorted_out(results: Iterable[Tried]) -> tuple[tuple[Change, ...], tuple[NotEvaluated, ...]]:
+    """Changes with an answer, and those without."""
+    results = tuple(results)
+    changes = tuple([item for item in results if isinstance(item, Change)])
+    return changes, tuple([item for item in results if isinstance(item, NotEvaluated)])
+
+
+def cheapest(changes: Iterable[Change], states: tuple[State, ...] = ("met",)) -> Change | None:
+    """The change that is enough at the least cost: by kind, then by the smallest effect that is enough."""
+    enough = [change for change in changes if change.state in states]
     return min(enough, key=lambda change: (change.cost_rank, change.saved_s), default=None)
+
+
+def max_batch_of(case: Case, budget: Budget, context_tokens: int) -> int:
+    """Largest batch that memory holds at a context; 2^31 where memory does not limit it. [sequence]"""
+    held = memory.max_batch(case.memory, budget, case.deploy, context_tokens=context_tokens)
+    return min(LARGEST_COUNT, int(held))
+
+
+@lru_cache(maxsize=512)
+def replaced(spec: Spec, changes: tuple[tuple[str, Any], ...]) -> Any:
+    """A spec with dotted fields changed; the same changes of the same spec are validated once."""
+    return spec.replace(**dict(changes))
+
+
+def in_formats(now: Setup, formats: Sequence[str]) -> Iterator[Alternative]:
+    """Narrower weights, computed in the same format where the part can; formats that are no narrower are left out."""
+    for name in formats:
+        if number_format(name).effective_bits < number_format(_stored(now)).effective_bits:
+            native = number_format(name).effective_bits == 8 and now.hardware.peak(name) is not None
+            computed = name if native else now.deploy.activations
+            deploy = replaced(now.deploy, (("weights", name), ("activations", computed)))
+            yield Alternative("format", *_format_words(name, deploy), replace(now, deploy=deploy))
+
+
+def _stored(now: Setup) -> str:
+    """The format of most weights."""
+    checkpoint = network(now.subject).checkpoint
+    if now.deploy.weights != AS_STORED:
+        return now.deploy.weights
+    return checkpoint.default if checkpoint else "bf16"
+
+
+def _format_words(name: str, deploy: Deployment) -> tuple[str, str]:
+    """What a deployment of `in_formats` changes, in words and as options."""
+    if deploy.activations == name:
+        return f"weights and activations in {name}", f"--weights {name} --activations {name}"
+    return f"weights in {name}", f"--weights {name}"
+
+
+def in_cache_formats(now: Setup, formats: Sequence[str]) -> Iterator[Alternative]:
+    """A narrower key-value cache; formats that are no narrower are left out."""
+    for name in formats:
+        if number_format(name).effective_bits < cache_format(0, now.deploy).effective_bits:
+            deploy = replaced(now.deploy, (("kv_cache", name),))
+            yield Alternative("format", f"KV cache in {name}", f"--kv-cache {name}", replace(now, deploy=deploy))
+
+
+def in_half_the_steps(now: Setup) -> Iterator[Alternative]:
+    """Half the steps of a flow or diffusion head."""
+    world = now.subject
+    if isinstance(world, WorldModelSpec) and world.head.kind in ("flow", "diffusion") and world.head.steps > 1:
+        half = world.head.steps // 2
+        fewer = replace(now, subject=replaced(world, (("head.steps", half),)))
+        what = f"{half} instead of {world.head.steps} steps"
+        yield Alternative("steps", what, f"head.steps = {half}", fewer)
+
+
+def with_other_models(now: Setup, models: Sequence[WorldModelSpec]) -> Iterator[Alternative]:
+    """The same question about other models: a policy with other encoders."""
+    for model in models:
+        yield Alternative("encoder", model.name, "as MODEL", replace(now, subject=model))
+
+
+def on_more_devices(now: Setup, enough: Enough | None) -> Iterator[Alternative]:
+    """The fewest devices on which a case fits that does not fit on those it has, if there are any."""
+    if enough is not None and enough.devices > now.deploy.devices:
+        deploy = replaced(now.deploy, (("tensor_parallel", enough.tensor_parallel),))
+        what = ", assuming ".join([f"{enough.devices} devices", *enough.assumed])
+        yield Alternative("devices", what, f"--tensor-parallel {enough.tensor_parallel}", replace(now, deploy=deploy))
+
+
+def on_parts(now: Setup, parts: Sequence[HardwareSpec]) -> Iterator[Alternative]:
+    """The same case on other parts."""
+    for part in parts:
+        yield Alternative("part", part.name, "as PART", replace(now, hardware=part))

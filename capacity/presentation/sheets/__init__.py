@@ -9,6 +9,7 @@ from capacity.presentation.sheet import Sheet
 
 _BUILDERS = {  # by the class of the result: its file, and the function there
     "Sizing": ("sizing", "sizing_sheet"),
+    "WhatIf": ("sizing", "what_if_sheet"),
     "Ledger": ("sizing", "ledger_sheet"),
     "ActivationMoments": ("moments", "moments_sheet"),
     "Estimate": ("estimate", "estimate_sheet"),

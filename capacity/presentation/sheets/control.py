@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.presentation.figures import counted
-from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
+from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, unique
+from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.decision import phase_section, time_words
-from capacity.studies.control_result import Change, ControlPlan, Inputs, PowerSetting, Robots
+from capacity.studies.control_result import ControlPlan, Inputs, PowerSetting, Robots
 
 Row = tuple[Cell, ...]
 LIMITS = {  # what one cycle may take, by schedule
@@ -21,10 +22,7 @@ POWER_FIGURES = {"bytes_per_s": "bandwidth", "peak_factor": "peak rates", "boost
 def control_sheet(plan: ControlPlan) -> Sheet:
     """The sheet of a control period."""
     sections = [phase_section(plan.decision), _cycle(plan), _shares(plan), _robots(plan.robots)]
-    if plan.changes:
-        sections.append(_changes(plan))
-    if plan.not_evaluated:
-        sections.append(_not_evaluated(plan))
+    sections += change_sections(plan.changes, plan.not_evaluated, time="latency", held="robots in memory")
     return Sheet(
         title=f"{plan.model} on {plan.part}",
         head=tuple(_head(plan)),
@@ -50,7 +48,7 @@ def _head(plan: ControlPlan) -> Iterator[Line]:
     if plan.power_mode is not None:
         yield Line(_power_mode_note(plan.power_mode), "" if plan.power_mode.stated else "doubtful")
     if plan.state not in ("met", "not excluded"):
-        yield Line(f"cheapest change that meets the period: {_described(plan.cheapest)}")
+        yield Line(f"cheapest change that meets the period: {described(plan.cheapest)}")
 
 
 def _verdict(plan: ControlPlan) -> Parts:
@@ -93,12 +91,6 @@ def _power_mode_note(power: PowerSetting) -> str:
         return f"power mode {power.name}: {figures} as the vendor states"
     unknown = "no source states how it slows the part; times are those of the full part, likely too short"
     return f"power mode {power.name}: {unknown}"
-
-
-def _described(change: Change | None) -> str:
-    if change is None:
-        return "none of those tried"
-    return f"{change.what} ({change.given_as})" if change.given_as else change.what
 
 
 def _cycle(plan: ControlPlan) -> Section:
@@ -158,37 +150,3 @@ def _robots(robots: Robots) -> Section:
 
 def _served(how: str, count: int, largest: int) -> Row:
     return Cell(how), Cell(count, "robot", note="or more" if count == largest else "")
-
-
-def _changes(plan: ControlPlan) -> Section:
-    columns = (
-        Column("change", "text"),
-        Column("given as", "text"),
-        Column("time saved"),
-        Column("verdict", "id"),
-        Column("latency", rank=2),
-        Column("memory", rank=4),
-    )
-    caption = (
-        "Each is computed as a case of its own. Cheapest: by kind of change, then the smallest saving that is enough."
-    )
-    return Section("Changes", columns, tuple(map(_change, plan.changes)), caption=caption)
-
-
-TONES: dict[str, Tone] = {"met": "good", "missed": "bad", "not excluded": "doubtful"}
-
-
-def _change(change: Change) -> Row:
-    return (
-        Cell(change.what),
-        Cell(change.given_as),
-        Cell(change.saved_s, "s"),
-        Cell(change.state, tone=TONES[change.state]),
-        Cell(change.latency_s, "s"),
-        Cell(change.needed_bytes, "B"),
-    )
-
-
-def _not_evaluated(plan: ControlPlan) -> Section:
-    rows = tuple((Cell(change.what), Cell(change.reason)) for change in plan.not_evaluated)
-    return Section("Changes without an answer", (Column("change", "text"), Column("reason", "text")), rows)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from capacity.inputs import LARGEST_COUNT
 from capacity.presentation.figures import counted, figure
 from capacity.presentation.sheet import Cell, Column, Line, Section, Sheet, unique
+from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.decision import phase_section
-from capacity.studies.frames import FramePlan
+from capacity.studies.frame_plan import FramePlan
 
 Row = tuple[Cell, ...]
 
@@ -23,16 +24,23 @@ def frames_sheet(plan: FramePlan) -> Sheet:
         head=(
             Line((f"frame budget {state} with {sessions}", *frame), "good" if plan.met else "bad"),
             Line(f"{plan.model} on {plan.part}"),
+            *_cheapest(plan),
         ),
         sections=(
             _section("Frames", _frames(plan)),
             _section("Sessions", _sessions(plan)),
             phase_section(plan.decision),
+            *change_sections(plan.changes, plan.not_evaluated, time="frame", held="sessions in memory"),
         ),
         assumptions=unique((*plan.assumed, *plan.decision.assumed)),
         notes=unique((*plan.notes, *plan.decision.notes)),
         not_modelled=unique((*plan.not_modelled, *plan.decision.not_modelled)),
     )
+
+
+def _cheapest(plan: FramePlan) -> Iterator[Line]:
+    if not plan.in_budget:
+        yield Line(f"cheapest change that meets the budget: {described(plan.cheapest)}")
 
 
 def _section(title: str, rows: Iterator[Row]) -> Section:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
+from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.estimate import ROOFLINE, operator_section
 from capacity.presentation.sheets.limits import binding_words, verdict_words
 from capacity.results import Ledger, Objective, Sizing
+from capacity.studies.size_changes import WhatIf
 
 Row = tuple[Cell, ...]
 
@@ -153,3 +156,14 @@ def _derived(sizing: Sizing) -> Iterator[Row]:
         digits=1,
     )
     yield Cell("ridge point"), ridge
+
+
+def what_if_sheet(answer: WhatIf, *, prefill_operators: bool = False) -> Sheet:
+    """The sheet of a sizing with the changes tried; of those that no bound excludes the cheapest is named."""
+    sheet, objectives = sizing_sheet(answer.sizing, prefill_operators=prefill_operators), answer.sizing.objectives
+    words = {} if objectives else {"met": "fits"}
+    tables = change_sections(answer.changes, answer.not_evaluated, time="TPOT", held="max batch", words=words)
+    enough = "fits and that no bound excludes" if objectives else "fits"
+    line = Line(f"cheapest change that {enough}: {described(answer.cheapest)}")
+    head = sheet.head if answer.holds else (*sheet.head, line)
+    return replace(sheet, head=head, sections=(*sheet.sections, *tables))

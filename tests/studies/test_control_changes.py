@@ -1,0 +1,100 @@
+"""Changes of a control period: effects as differences of cases, schedules, chunks, speculation, and the cheapest."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.catalog.parts import load_hardware
+from capacity.catalog.worlds import load_world_model
+from capacity.presentation import terminal
+from capacity.specs.deployment import Deployment
+from capacity.studies.control import control
+from capacity.studies.control_changes import Speculation
+
+NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
+RTX_4090 = "nvidia-rtx-4090-24gb"
+
+
+def plan(model="pi0", part=RTX_4090, **options):
+    settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
+    mode, deploy = settings.pop("launch_mode"), settings.pop("deploy", Deployment())
+    deploy = deploy if mode is None else deploy.replace(launch_mode=mode)
+    world = load_world_model(model) if isinstance(model, str) else model
+    return control(world, load_hardware(part), deploy, bound_only=mode is None, **settings)
+
+
+def one_line(found):
+    """What is printed of a plan, whatever the width."""
+    return " ".join(terminal.text(found, 200).split())
+
+
+def test_each_change_is_the_difference_of_two_computed_cases():
+    found = plan("example-robot", period_s=0.02, parts=[load_hardware("nvidia-h100-sxm5-80gb")])
+    change = next(item for item in found.changes if item.kind == "part")
+    other = plan("example-robot", part="nvidia-h100-sxm5-80gb", period_s=0.02)
+
+    assert change.time_s == pytest.approx(other.verdict.latency_s)
+    assert change.saved_s == pytest.approx(found.verdict.latency_s - other.verdict.latency_s)
+    narrow = next(item for item in found.changes if item.what == "weights and activations in int8")
+    int8 = plan("example-robot", period_s=0.02, deploy=Deployment(weights="int8", activations="int8"))
+    assert narrow.time_s == pytest.approx(int8.verdict.latency_s)
+
+
+def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
+    parts = [load_hardware("nvidia-h100-sxm5-80gb")]
+    waiting = plan(schedule="chunked", parts=parts)
+
+    assert waiting.cheapest.kind == "schedule"
+    base = plan("example-robot", period_s=10.0).verdict.latency_s
+    cheap = plan("example-robot", period_s=0.95 * base, parts=parts)
+    assert not cheap.met
+    assert cheap.cheapest.kind == "format"
+    assert cheap.cheapest.time_s <= 0.95 * base
+
+
+def test_a_period_that_is_met_needs_no_change():
+    assert plan().cheapest is None
+
+
+def test_speculation_with_a_perfect_free_draft_divides_the_passes():
+    found = plan("example-robot", period_s=0.02, draft=Speculation(tokens=5, acceptance=1.0, draft_cost=0.0))
+    change = next(item for item in found.changes if item.kind == "speculation")
+    decode = found.decision.phase("decode")
+
+    # 19 steps become 4 verifications of 6 tokens: at most 15 of 19 parts of decode are saved.
+    assert 0.6 * decode.value_s < change.saved_s <= 15 / 19 * decode.value_s * 1.001
+
+
+def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period():
+    found = plan("openvla-oft", period_s=0.02, schedule="chunked", chunks=[25], formats=())
+    change = next(item for item in found.changes if item.kind == "chunk")
+
+    assert not found.met
+    assert change.met
+    assert found.verdict.latency_s < change.time_s < 1.5 * found.verdict.latency_s  # nearly flat in the chunk
+
+
+def test_a_change_that_loses_says_what_it_costs():
+    draft = Speculation(tokens=5, acceptance=0.0, draft_cost=0.05)
+    found = plan("openvla-7b", draft=draft, formats=())
+    change = next(item for item in found.changes if item.kind == "speculation")
+
+    assert change.saved_s < 0
+    assert "speculation, 5 tokens at acceptance 0 -" in one_line(found)
+
+
+def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
+    parts = [load_hardware(name) for name in ("amd-epyc-9654-socket", "nvidia-h100-sxm5-80gb")]
+    found = plan("openvla-7b", parts=parts, formats=())
+
+    assert [item.what for item in found.changes if item.kind == "part"] == ["NVIDIA H100 SXM5 80GB"]
+    assert [item.what for item in found.not_evaluated] == [parts[0].name]
+    assert "no peak is recorded" in found.not_evaluated[0].reason
+    assert "Changes without an answer" in str(found)
+
+
+# Half of 25 actions is 12 whole ones.
+def test_a_chunk_of_an_odd_length_is_played_by_whole_actions():
+    (change,) = [c for c in plan("openvla-oft", period_s=0.02, chunks=[25], formats=()).changes if c.kind == "chunk"]
+
+    assert change.given_as == "head.chunk_actions = 25, --schedule asynchronous --executed-actions 12"
