@@ -80,12 +80,15 @@ def bare_parameters(function):
     ]
 
 
+def is_offered(function):
+    """Whether people call it: a function of `api`, or one that the package itself offers."""
+    return function.__module__.startswith("capacity.api") or getattr(capacity, function.__name__, None) is function
+
+
 def must_describe(function):
-    """Whether the parameters of a function need a section: all of `api` do, and functions of two numbers or more."""
+    """Whether the parameters need a section: those of all offered functions do, and of functions of two numbers."""
     parameters = inspect.signature(function).parameters
-    return len(numeric_parameters(function)) >= 2 or (
-        (function.__module__.startswith("capacity.api") or function.__name__ in capacity.__all__) and bool(parameters)
-    )
+    return len(numeric_parameters(function)) >= 2 or (is_offered(function) and bool(parameters))
 
 
 @pytest.mark.parametrize("function", ALL)
@@ -146,11 +149,27 @@ def test_an_example_is_shown(function):
 
 @pytest.mark.parametrize("function", ALL)
 def test_errors_are_listed(function):
-    """In `api` always, for every function there checks what it is given; elsewhere where the function itself raises."""
+    """Of a function that people call always, for it checks what it is given; elsewhere where the function raises."""
     source = inspect.getsource(function)
-    raises = function.__module__.startswith("capacity.api") or re.search(r"^ +raise ", source, re.MULTILINE)
+    given = is_offered(function) and inspect.signature(function).parameters
+    raises = given or re.search(r"^ +raise ", source, re.MULTILINE)
 
     assert not raises or section(function, "Raises")
+
+
+@pytest.mark.parametrize("function", OFFERED + list(public_functions(["capacity.api"])))
+def test_a_function_that_people_call_says_what_it_returns(function):
+    assert section(function, "Returns").strip()
+
+
+def test_everything_public_is_read():
+    read = {one.id for one in ALL}
+
+    loaders = [name for name in capacity.__all__ if name.startswith("load_") or name.endswith("_ids")]
+    assert len(loaders) == 10
+    assert [name for name in loaders if f"capacity.{name}" not in read] == []
+    for name in ("api.times.tpot", "formulas.roofline.bound_s", "demand.passes.work", "estimate.memory.max_batch"):
+        assert name in read
 
 
 DOCUMENTED = """X.

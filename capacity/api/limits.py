@@ -82,5 +82,5 @@ def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, b
     """
     batch = whole("batch", batch)
     case = checked_case(model, hardware, deploy)
-    found = memory.max_context(case.memory, case.budget, deploy, batch=batch, positions=case.model.positions)
-    return plain(found[0])
+    context, _ = memory.max_context(case.memory, case.budget, deploy, batch=batch, positions=case.model.positions)
+    return plain(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from capacity.estimate.case import check_specs
 from capacity.inputs import check_kind
 from capacity.results import Sizing
-from capacity.specs.deployment import Deployment
+from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
 from capacity.specs.world import Subject
@@ -56,6 +56,6 @@ def size(
     (True, 197)
     """
     check_kind("workload", workload, Workload, none=True)
-    chosen = Deployment() if deploy is None else deploy
+    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_specs(model, hardware, chosen)
     return study.size(model, hardware, workload, chosen)

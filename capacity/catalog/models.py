@@ -70,6 +70,11 @@ def model_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     tuple of str
         Names that `load_model` takes.
 
+    Raises
+    ------
+    SpecError
+        If ``folders`` is neither a path nor a list of paths.
+
     Examples
     --------
     >>> "llama-3-8b" in model_ids()

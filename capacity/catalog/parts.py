@@ -76,6 +76,11 @@ def hardware_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     tuple of str
         Ids that `load_hardware` takes.
 
+    Raises
+    ------
+    SpecError
+        If ``folders`` is neither a path nor a list of paths.
+
     Examples
     --------
     >>> "nvidia-h100-sxm5-80gb" in hardware_ids()
@@ -129,6 +134,11 @@ def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     -------
     tuple of str
         Ids that `load_server` takes.
+
+    Raises
+    ------
+    SpecError
+        If ``folders`` is neither a path nor a list of paths.
 
     Examples
     --------

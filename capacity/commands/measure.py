@@ -30,7 +30,7 @@ def measure(
     """Measure, and write one record per line; `capacity validate --runs FILE` compares the estimates with them."""
     from capacity.measure.campaigns import campaign
 
-    found = campaign.run(kind, device, quick=quick, out=file_option("out", out))
-    print(f"wrote {found.path}" if found.runs else "nothing was written")
-    if found.failed:
+    outcome = campaign.run(kind, device, quick=quick, out=file_option("out", out))
+    print(f"wrote {outcome.path}" if outcome.runs else "nothing was written")
+    if outcome.failed:
         raise typer.Exit(1)

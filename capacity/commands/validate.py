@@ -52,12 +52,12 @@ def validate(
     if published is None:
         from capacity.validation import reference
 
-        found = reference.validate(file_option("runs", runs))
+        check = reference.validate(file_option("runs", runs))
         if plot is not None:
             from capacity.presentation.comparison import save_comparison
 
-            save_comparison(found.pairs, plot)
-        answer, passed = found, found.passed
+            save_comparison(check.pairs, plot)
+        answer, passed = check, check.passed
     elif published is Published.speed:
         from capacity.validation import published_speed
 

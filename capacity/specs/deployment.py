@@ -154,3 +154,6 @@ class Draft(Spec):
 
 
 Deployment.model_rebuild()
+
+DEFAULT_DEPLOYMENT = Deployment()
+"""What a function takes that is given none."""

@@ -31,3 +31,7 @@ class Workload(UserSpec):
     def mean_context_tokens(self) -> int:
         """Context at which TPOT is judged: the mean over the answer, rounded up. [token]"""
         return self.prompt_tokens + -(-self.output_tokens // 2)
+
+
+DEFAULT_WORKLOAD = Workload()
+"""What a function takes that is given none."""

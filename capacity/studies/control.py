@@ -11,7 +11,7 @@ from capacity.formulas import control_cycle as cycle
 from capacity.formulas import schedules
 from capacity.inputs import check_each, check_kind, one_count
 from capacity.results import Decision
-from capacity.specs.deployment import Deployment
+from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
 from capacity.studies.control_case import (
@@ -65,7 +65,7 @@ def control(
     parts: Sequence[HardwareSpec] = (),
     formats: Sequence[str] = FORMATS,
 ) -> ControlPlan:
-    """Judge a control period, and compute each change asked about as a case of its own.
+    """Judge a control period, and compute each change as a case of its own.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def control(
     >>> plan.timing.schedule, plan.timing.executed_actions
     ('asynchronous', 25)
     """
-    chosen = Deployment() if deploy is None else deploy
+    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
     check_specs(world, hardware, chosen)
     check_kind("bound_only", bound_only, bool)

@@ -142,11 +142,11 @@ def check_launch_mode(deploy: Deployment, phases: Sequence[Phase]) -> None:
 
 def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:
     """The decision with its time on measured ceilings, and what to know of those."""
-    found, notes = attainable_by_phase(case, phases, arithmetic_of(phases))
+    phase_times, notes = attainable_by_phase(case, phases, arithmetic_of(phases))
     remarks = tuple(dict.fromkeys((*decision.notes, *notes)))
-    if not found:
+    if not phase_times:
         return replace(decision, notes=remarks)
-    times = [float(time_s) for time_s in found]
+    times = [float(time_s) for time_s in phase_times]
     reached = [replace(phase, attainable_s=time_s) for phase, time_s in zip(decision.phases, times, strict=True)]
     return replace(decision, phases=tuple(reached), attainable_s=sum(times), notes=remarks)
 

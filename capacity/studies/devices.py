@@ -1,4 +1,4 @@
-"""The fewest devices of a part on which a case fits that does not fit as asked."""
+"""The fewest devices of a part on which a case fits that does not fit as given."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ ASSUMED_DOMAIN = 8  # where no source says how many devices a link joins
 
 
 def fewest_devices(part: HardwareSpec, deploy: Deployment, fits: Callable[[Deployment], bool]) -> Enough | None:
-    """The first tensor-parallel degree, doubled from the one asked for, on which a case fits; None where none does.
+    """The first tensor-parallel degree, doubled from the one given, on which a case fits; None where none does.
 
     Parameters
     ----------
     part : HardwareSpec
         Its link says how far a replica may reach.
     deploy : Deployment
-        The deployment asked for, which is tried first.
+        The deployment as given, which is tried first.
     fits : callable
         Whether the case fits under a deployment.
 
     Raises
     ------
     CapacityError
-        If the deployment that was asked for is impossible; impossible larger degrees are passed over.
+        If the deployment as given is impossible; impossible larger degrees are passed over.
     """
     degrees = _degrees(part, deploy)
     if fits(deploy):
@@ -43,7 +43,7 @@ def fewest_devices(part: HardwareSpec, deploy: Deployment, fits: Callable[[Deplo
 
 
 def _degrees(part: HardwareSpec, deploy: Deployment) -> list[int]:
-    """The degree asked for, then its doubles as far as the link of the part reaches."""
+    """The degree given, then its doubles as far as the link of the part reaches."""
     if part.memory.unified and part.links is None:  # a module or a desktop: nothing joins two
         return [deploy.tensor_parallel]
     others = deploy.pipeline_parallel * deploy.data_parallel

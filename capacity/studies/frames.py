@@ -13,7 +13,7 @@ from capacity.estimate.decision import decide
 from capacity.formulas import sharing
 from capacity.inputs import LARGEST_COUNT, check_each, check_kind, one_count, one_time
 from capacity.results import Decision
-from capacity.specs.deployment import Deployment
+from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
 from capacity.studies import what_if
@@ -104,7 +104,7 @@ def frames(
     >>> cap.frames(world, part, frames_per_s=4, window_tokens=5_552).cache_tokens
     5552
     """
-    chosen = Deployment() if deploy is None else deploy
+    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
     check_specs(world, hardware, chosen)
     check_kind("bound_only", bound_only, bool)

@@ -38,7 +38,7 @@ class Shortage:
 class PartRow:
     """One part: the fewest devices on which the case fits, and limits and bounds there; or why there is no answer.
 
-    ``fits`` is the verdict on the devices that were asked for; ``devices`` is None where no tensor parallelism
+    ``fits`` is the verdict on the devices as given; ``devices`` is None where no tensor parallelism
     of at most 64 devices in one link domain fits, which ``shortage`` explains, or where the part cannot answer, for
     which ``reason`` says why. Bounds, and the objectives ``missed`` even at them, are those on ``devices``, and
     ``evidence`` is that of the TPOT bound. ``assumed`` is what the answer rests on and no source says of the part.
@@ -139,10 +139,10 @@ def size_on_part(
     return replace(_unanswered(part, ""), assumed=assumed_domain(part), shortage=_shortage(sizings[-1], deploy))
 
 
-def _answered(part: HardwareSpec, sizing: Sizing, asked_fits: bool) -> PartRow:
+def _answered(part: HardwareSpec, sizing: Sizing, fits_as_given: bool) -> PartRow:
     return PartRow(
         part=part.id or part.name,
-        fits=asked_fits,
+        fits=fits_as_given,
         devices=sizing.devices,
         margin_bytes=sizing.margin_bytes,
         max_batch=sizing.max_batch,
@@ -152,7 +152,7 @@ def _answered(part: HardwareSpec, sizing: Sizing, asked_fits: bool) -> PartRow:
         bound_by=sizing.tpot.bound_by,
         tokens_per_s_bound=sizing.tokens_per_s_bound,
         missed=tuple(objective.name for objective in sizing.objectives if objective.missed),
-        assumed=() if asked_fits else assumed_domain(part),
+        assumed=() if fits_as_given else assumed_domain(part),
         evidence=sizing.evidence["tpot.bound"],
     )
 

@@ -24,18 +24,18 @@ WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
 
 def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
     """What kind of knowledge each figure is: no better than the weakest figure of the part that it rests on."""
-    found = dict.fromkeys(("weights", "kv cache", "state"), "computed")
+    kinds = dict.fromkeys(("weights", "kv cache", "state"), "computed")
     # Limits leave room for activations, which are a schedule of the reference decoder.
-    found |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
+    kinds |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
     bound, attainable = _evidence_of_ceilings(case)
-    found["ridge point"] = bound
+    kinds["ridge point"] = bound
     for name, estimate in (("tpot", tpot), ("ttft", ttft)):
-        found[f"{name}.bound"] = bound
+        kinds[f"{name}.bound"] = bound
         if estimate.attainable is not None:
-            found[f"{name}.attainable"] = attainable
+            kinds[f"{name}.attainable"] = attainable
         if estimate.value is not None:
-            found[f"{name}.value"] = estimate.evidence
-    return found
+            kinds[f"{name}.value"] = estimate.evidence
+    return kinds
 
 
 @lru_cache(maxsize=512)
@@ -96,7 +96,7 @@ def weak_figures(case: Case) -> tuple[str, ...]:
 
 
 def unused(workload: Workload) -> tuple[str, ...]:
-    """Notes on what was asked and has no part in sizing one replica."""
+    """Notes on what was given and has no part in sizing one replica."""
     given = [name for name in UNUSED if getattr(workload, name) is not None]
     return tuple([f"{name} is not used: one replica is sized at the given concurrency" for name in given])
 
@@ -104,18 +104,18 @@ def unused(workload: Workload) -> tuple[str, ...]:
 def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
     """What to know of the model and of the deployment at this batch and context. [sequence], [token]"""
     model = case.model
-    found = list(model.notes if case.world is None else dict.fromkeys((*model.notes, *case.world.notes)))
+    remarks = list(model.notes if case.world is None else dict.fromkeys((*model.notes, *case.world.notes)))
     if model.positions is not None and memory_tokens > model.positions:
-        found.append(f"context {memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
+        remarks.append(f"context {memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
     if case.hardware.memory.unified:
-        found.append(_sharing(case.hardware, case.deploy))
+        remarks.append(_sharing(case.hardware, case.deploy))
     routed, dequantised = _standing_notes(case)
     if routed and batch > 1:
-        found.append(
+        remarks.append(
             "experts: the bound charges the fewest that any routing visits, the roofline the expected distinct ones "
             "under uniform routing"
         )
-    return (*found, *dequantised)
+    return (*remarks, *dequantised)
 
 
 def _sharing(part: HardwareSpec, deploy: Deployment) -> str:
@@ -132,10 +132,10 @@ def _standing_notes(case: Case) -> tuple[bool, tuple[str, ...]]:
     for shard in weight_shards(case.model, case.deploy):
         if not shard.module.vector:
             parts.setdefault(shard.format, {})[shard.module.part] = None
-    found = []
+    remarks = []
     for stored, names in parts.items():
         wanted = arithmetic(number_format(stored), case.model, case.deploy)
         computes = ordinary_path(case.hardware, wanted) or wanted.computed
         if number_format(stored).element_bits < number_format(computes).element_bits:
-            found.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
-    return routes(case.model), tuple(found)
+            remarks.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
+    return routes(case.model), tuple(remarks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from capacity.demand.parameters import parameter_count
 from capacity.errors import CapacityError
@@ -12,9 +13,9 @@ from capacity.estimate.case import Case, prepare
 from capacity.estimate.ledger import ledgers
 from capacity.formulas import serving
 from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, Objective, Sizing
-from capacity.specs.deployment import Deployment
+from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.workload import Workload
+from capacity.specs.workload import DEFAULT_WORKLOAD, Workload
 from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.devices import fewest_devices
 from capacity.studies.provenance import evidence, notes, unused, weak_figures, workload_assumptions
@@ -55,7 +56,7 @@ def size(
     return sized(
         model,
         hardware,
-        deploy or Deployment(),
+        deploy or DEFAULT_DEPLOYMENT,
         OperatingPoint.of(chosen),
         workload=chosen,
         workload_given=bool(workload),
@@ -72,37 +73,43 @@ def sized(
     workload_given: bool = True,
 ) -> Sizing:
     """`size_at`, and where memory does not suffice the fewest devices on which the case fits."""
-    found = size_at(model, hardware, deploy, at, workload=workload, workload_given=workload_given)
-    if found.margin_bytes >= 0:
-        return found
+    sizing = size_at(model, hardware, deploy, at, workload=workload, workload_given=workload_given)
+    if sizing.margin_bytes >= 0:
+        return sizing
 
     def fits(tried: Deployment) -> bool:
         case = prepare(model, hardware, tried)
         table, budget = case.memory, case.budget
         return bool(memory.fits(table, budget, tried, batch=at.batch, context_tokens=at.memory_tokens))
 
-    return replace(found, enough=fewest_devices(hardware, deploy, fits))
+    return replace(sizing, enough=fewest_devices(hardware, deploy, fits))
 
 
 def workload_of(model: Subject, workload: Workload | None) -> Workload:
-    """The workload asked for; of a world model the prompt and the answer that its decisions have.
+    """The workload; of a world model the prompt and the answer that its decisions have.
 
     Raises
     ------
     CapacityError
         If a world model is asked about another prompt than its own.
     """
+    given = DEFAULT_WORKLOAD if workload is None else workload
     if not isinstance(model, WorldModelSpec):
-        return workload or Workload()
-    given = workload or Workload()
-    own = {"prompt_tokens": model.prompt_tokens, "output_tokens": model.answer_tokens}
-    missing = {name: tokens for name, tokens in own.items() if name not in given.model_fields_set and tokens}
-    if "prompt_tokens" in given.model_fields_set and given.prompt_tokens != model.prompt_tokens:
+        return given
+    return _own_workload(model, given, frozenset(given.model_fields_set))
+
+
+@lru_cache(maxsize=512)
+def _own_workload(model: WorldModelSpec, given: Workload, names: frozenset[str]) -> Workload:
+    """A workload, of which ``names`` are the fields given, with the prompt and the answer of a world model."""
+    if "prompt_tokens" in names and given.prompt_tokens != model.prompt_tokens:
         raise CapacityError(
             f"{model.name} has a prompt of {model.prompt_tokens:,} tokens (images, text and state), not "
             f"{given.prompt_tokens:,}; change its views or text_tokens with replace to ask for another"
         )
-    return given.replace(**missing) if missing else given
+    own = {"prompt_tokens": model.prompt_tokens, "output_tokens": model.answer_tokens}
+    missing = {name: tokens for name, tokens in own.items() if name not in names and tokens}
+    return Workload(**{name: getattr(given, name) for name in names}, **missing)
 
 
 def size_at(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from capacity.estimate.case import Subject, check_specs
 from capacity.inputs import check_each
 from capacity.results import Result, Sizing
-from capacity.specs.deployment import Deployment
+from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
 from capacity.studies import what_if as shared
@@ -83,7 +83,7 @@ def what_if(
     >>> [change.what for change in answer.changes if change.fits]
     ['weights in int4_g128', '4 devices']
     """
-    chosen = Deployment() if deploy is None else deploy
+    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_specs(model, hardware, chosen)
     work = workload_of(model, workload)
     return what_if_at(
@@ -122,8 +122,8 @@ def what_if_at(
     changes, not_evaluated = shared.sorted_out(
         tried(alternatives, lambda changed: _effect(sizing, changed, at, workload))
     )
-    found = WhatIf(sizing, changes, not_evaluated, None)
-    return found if found.holds else replace(found, cheapest=shared.cheapest(changes, ("met", "not excluded")))
+    answer = WhatIf(sizing, changes, not_evaluated, None)
+    return answer if answer.holds else replace(answer, cheapest=shared.cheapest(changes, ("met", "not excluded")))
 
 
 def _alternatives(

@@ -216,7 +216,7 @@ def _format_words(name: str, deploy: Deployment) -> tuple[str, str]:
 def in_cache_formats(now: Setup, formats: Sequence[str]) -> Iterator[Alternative]:
     """A narrower key-value cache; formats that are no narrower are left out."""
     for name in formats:
-        if number_format(name).effective_bits < cache_format(0, now.deploy).effective_bits:
+        if number_format(name).effective_bits < cache_format(0, network(now.subject), now.deploy).effective_bits:
             deploy = replaced(now.deploy, (("kv_cache", name),))
             yield Alternative("format", f"KV cache in {name}", f"--kv-cache {name}", replace(now, deploy=deploy))
 

@@ -13,38 +13,23 @@ from capacity.demand.decisions import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide
-from capacity.presentation import terminal
 from capacity.specs.deployment import Deployment
 from capacity.studies.control import control
 from capacity.studies.control_case import whole_bytes
 from capacity.studies.control_changes import Speculation
 
-NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
 BF16 = Deployment(weights="bf16")
 RTX_4090 = "nvidia-rtx-4090-24gb"
 ORIN = "nvidia-jetson-agx-orin-64gb"
 TIMES_OF_A_ROBOT = {"period_s": 0.5, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
 
 
-def plan(model="pi0", part=RTX_4090, **options):
-    settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
-    mode, deploy = settings.pop("launch_mode"), settings.pop("deploy", Deployment())
-    deploy = deploy if mode is None else deploy.replace(launch_mode=mode)
-    world = load_world_model(model) if isinstance(model, str) else model
-    return control(world, load_hardware(part), deploy, bound_only=mode is None, **settings)
-
-
-def one_line(found):
-    """What is printed of a plan, whatever the width."""
-    return " ".join(terminal.text(found, 200).split())
-
-
-def test_pi0_at_50_hz_is_met_by_chunks_and_not_by_waiting():
+def test_pi0_at_50_hz_is_met_by_chunks_and_not_by_waiting(plan):
     assert plan(schedule="asynchronous", executed_actions=25).met
     assert not plan(schedule="chunked").met
 
 
-def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
+def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource(plan):
     found = plan()
     busy = [sum(getattr(phase, side) for phase in found.decision.phases) for side in ("memory_s", "compute_s")]
 
@@ -52,7 +37,7 @@ def test_overlap_of_encode_and_decode_is_no_faster_than_either_resource():
     assert found.overlapped_interval_s < found.decision.bound_s
 
 
-def test_memory_already_taken_can_make_the_answer_no():
+def test_memory_already_taken_can_make_the_answer_no(plan):
     found = plan(taken_bytes=20 * 2**30)
 
     assert not found.verdict.fits
@@ -60,7 +45,7 @@ def test_memory_already_taken_can_make_the_answer_no():
     assert found.binds == "memory"
 
 
-def test_a_power_mode_without_a_source_says_so():
+def test_a_power_mode_without_a_source_says_so(plan, one_line):
     found = plan(part=ORIN, power_mode="30W")
 
     assert found.decision == plan(part=ORIN).decision
@@ -72,7 +57,7 @@ def test_a_power_mode_without_a_source_says_so():
 
 
 # NVIDIA's data sheet of the Jetson Orin Nano: 68 GB/s, and 102 GB/s in the mode sold as Super.
-def test_a_power_mode_with_a_source_says_what_it_changes():
+def test_a_power_mode_with_a_source_says_what_it_changes(plan, one_line):
     plain, fast = (
         plan("pi0", part="nvidia-jetson-orin-nano-8gb", launch_mode=None, power_mode=mode)
         for mode in (None, "25W Super")
@@ -97,7 +82,7 @@ def test_a_band_begins_at_the_bound_or_above(part):
 
 # The smallest keeps its weights in the last-level cache, others are bound by memory, by arithmetic, or by both.
 @pytest.mark.parametrize("name", ["dreamerv3-1m", "openvla-7b", "pi0", "mineworld-300m"])
-def test_decisions_side_by_side_are_no_slower_than_one_after_the_other(name):
+def test_decisions_side_by_side_are_no_slower_than_one_after_the_other(plan, name):
     found = plan(name, launch_mode=None, formats=())
 
     assert 0 < found.overlapped_interval_s <= found.decision.bound_s * (1 + 1e-12)
@@ -118,7 +103,7 @@ def test_defaults_are_echoed_as_assumptions():
     assert any(text.startswith("p99_over_p50") for text in found.assumed)
 
 
-def test_a_plan_prints_and_becomes_json():
+def test_a_plan_prints_and_becomes_json(plan, one_line):
     found = plan()
 
     assert str(found).startswith("met (asynchronous, 25 of 50 actions): ")
@@ -126,7 +111,7 @@ def test_a_plan_prints_and_becomes_json():
     assert json.loads(json.dumps(found.to_dict()))["verdict"]["met"] is True
 
 
-def test_a_verdict_without_room_in_memory_is_about_memory():
+def test_a_verdict_without_room_in_memory_is_about_memory(plan):
     found = plan(taken_bytes=20 * 2**30)
 
     assert found.state == "does not fit"
@@ -156,7 +141,7 @@ def test_a_verdict_without_room_in_memory_is_about_memory():
         ({"draft": Speculation(5, 0.8, 0.05)}, "nothing to speculate"),
     ],
 )
-def test_nonsense_is_refused(options, message):
+def test_nonsense_is_refused(plan, options, message):
     with pytest.raises(CapacityError, match=message):
         plan(**options)
 
@@ -178,7 +163,7 @@ def test_memory_that_others_hold_may_be_as_much_as_2_to_the_62_bytes():
 
 
 @pytest.mark.parametrize(("bound_only", "state"), [(False, "not excluded"), (True, "met")])
-def test_bound_within_the_period_meets_it_only_where_the_bound_was_asked_for(bound_only: bool, state: str) -> None:
+def test_bound_within_the_period_meets_it_only_where_the_bound_was_asked_for(bound_only: bool, state: str):
     world, part = cap.load_world_model("pi0"), cap.load_hardware("nvidia-h100-sxm5-80gb")
     plan = cap.control(world, part, Deployment(tensor_parallel=2), **TIMES_OF_A_ROBOT, bound_only=bound_only)
     assert plan.decision.value_s is None  # no estimate for several devices

@@ -5,30 +5,11 @@ from __future__ import annotations
 import pytest
 
 from capacity.catalog.parts import load_hardware
-from capacity.catalog.worlds import load_world_model
-from capacity.presentation import terminal
 from capacity.specs.deployment import Deployment
-from capacity.studies.control import control
 from capacity.studies.control_changes import Speculation
 
-NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
-RTX_4090 = "nvidia-rtx-4090-24gb"
 
-
-def plan(model="pi0", part=RTX_4090, **options):
-    settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
-    mode, deploy = settings.pop("launch_mode"), settings.pop("deploy", Deployment())
-    deploy = deploy if mode is None else deploy.replace(launch_mode=mode)
-    world = load_world_model(model) if isinstance(model, str) else model
-    return control(world, load_hardware(part), deploy, bound_only=mode is None, **settings)
-
-
-def one_line(found):
-    """What is printed of a plan, whatever the width."""
-    return " ".join(terminal.text(found, 200).split())
-
-
-def test_each_change_is_the_difference_of_two_computed_cases():
+def test_each_change_is_the_difference_of_two_computed_cases(plan):
     found = plan("example-robot", period_s=0.02, parts=[load_hardware("nvidia-h100-sxm5-80gb")])
     change = next(item for item in found.changes if item.kind == "part")
     other = plan("example-robot", part="nvidia-h100-sxm5-80gb", period_s=0.02)
@@ -40,7 +21,7 @@ def test_each_change_is_the_difference_of_two_computed_cases():
     assert narrow.time_s == pytest.approx(int8.verdict.latency_s)
 
 
-def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
+def test_cheapest_change_is_a_setting_before_a_format_before_a_part(plan):
     parts = [load_hardware("nvidia-h100-sxm5-80gb")]
     waiting = plan(schedule="chunked", parts=parts)
 
@@ -52,11 +33,11 @@ def test_cheapest_change_is_a_setting_before_a_format_before_a_part():
     assert cheap.cheapest.time_s <= 0.95 * base
 
 
-def test_a_period_that_is_met_needs_no_change():
+def test_a_period_that_is_met_needs_no_change(plan):
     assert plan().cheapest is None
 
 
-def test_speculation_with_a_perfect_free_draft_divides_the_passes():
+def test_speculation_with_a_perfect_free_draft_divides_the_passes(plan):
     found = plan("example-robot", period_s=0.02, draft=Speculation(tokens=5, acceptance=1.0, draft_cost=0.0))
     change = next(item for item in found.changes if item.kind == "speculation")
     decode = found.decision.phase("decode")
@@ -65,7 +46,7 @@ def test_speculation_with_a_perfect_free_draft_divides_the_passes():
     assert 0.6 * decode.value_s < change.saved_s <= 15 / 19 * decode.value_s * 1.001
 
 
-def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period():
+def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period(plan):
     found = plan("openvla-oft", period_s=0.02, schedule="chunked", chunks=[25], formats=())
     change = next(item for item in found.changes if item.kind == "chunk")
 
@@ -74,7 +55,7 @@ def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period():
     assert found.verdict.latency_s < change.time_s < 1.5 * found.verdict.latency_s  # nearly flat in the chunk
 
 
-def test_a_change_that_loses_says_what_it_costs():
+def test_a_change_that_loses_says_what_it_costs(plan, one_line):
     draft = Speculation(tokens=5, acceptance=0.0, draft_cost=0.05)
     found = plan("openvla-7b", draft=draft, formats=())
     change = next(item for item in found.changes if item.kind == "speculation")
@@ -83,7 +64,7 @@ def test_a_change_that_loses_says_what_it_costs():
     assert "speculation, 5 tokens at acceptance 0 -" in one_line(found)
 
 
-def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
+def test_a_part_that_cannot_answer_is_refused_beside_those_that_can(plan):
     parts = [load_hardware(name) for name in ("amd-epyc-9654-socket", "nvidia-h100-sxm5-80gb")]
     found = plan("openvla-7b", parts=parts, formats=())
 
@@ -94,7 +75,7 @@ def test_a_part_that_cannot_answer_is_refused_beside_those_that_can():
 
 
 # Half of 25 actions is 12 whole ones.
-def test_a_chunk_of_an_odd_length_is_played_by_whole_actions():
+def test_a_chunk_of_an_odd_length_is_played_by_whole_actions(plan):
     (change,) = [c for c in plan("openvla-oft", period_s=0.02, chunks=[25], formats=()).changes if c.kind == "chunk"]
 
     assert change.given_as == "head.chunk_actions = 25, --schedule asynchronous --executed-actions 12"

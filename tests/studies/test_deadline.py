@@ -7,29 +7,13 @@ import pytest
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
 from capacity.errors import CapacityError
-from capacity.presentation import terminal
-from capacity.specs.deployment import Deployment
 from capacity.studies.control import control
 
-NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
 RTX_4090 = "nvidia-rtx-4090-24gb"
 ORIN = "nvidia-jetson-agx-orin-64gb"
 
 
-def plan(model="pi0", part=RTX_4090, **options):
-    settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
-    mode, deploy = settings.pop("launch_mode"), settings.pop("deploy", Deployment())
-    deploy = deploy if mode is None else deploy.replace(launch_mode=mode)
-    world = load_world_model(model) if isinstance(model, str) else model
-    return control(world, load_hardware(part), deploy, bound_only=mode is None, **settings)
-
-
-def one_line(found):
-    """What is printed of a plan, whatever the width."""
-    return " ".join(terminal.text(found, 200).split())
-
-
-def test_four_rates_of_one_decision_have_their_own_names():
+def test_four_rates_of_one_decision_have_their_own_names(plan):
     found = plan(schedule="chunked", executed_actions=50)
     latency = found.verdict.latency_s
 
@@ -40,7 +24,7 @@ def test_four_rates_of_one_decision_have_their_own_names():
     assert found.reaction_s == pytest.approx(2 * latency + 1.0)
 
 
-def test_times_outside_the_model_add_to_the_latency():
+def test_times_outside_the_model_add_to_the_latency(plan):
     bare = plan()
     full = plan(sensing_s=0.010, preprocessing_s=0.004, network_s=0.013)
 
@@ -48,7 +32,7 @@ def test_times_outside_the_model_add_to_the_latency():
     assert bare.verdict.margin_s - full.verdict.margin_s == pytest.approx(0.027)
 
 
-def test_jitter_moves_the_margin_and_the_miss_rate():
+def test_jitter_moves_the_margin_and_the_miss_rate(plan):
     calm, rough = plan(p99_over_p50=1.0), plan(p99_over_p50=2.0)
 
     assert rough.verdict.late_s == pytest.approx(2 * calm.verdict.late_s)
@@ -57,13 +41,13 @@ def test_jitter_moves_the_margin_and_the_miss_rate():
 
 
 @pytest.mark.parametrize("schedule", ["synchronous", "chunked", "asynchronous"])
-def test_executed_actions_follow_from_the_schedule(schedule):
+def test_executed_actions_follow_from_the_schedule(plan, schedule):
     found = plan("openvla-oft", schedule=schedule)
 
     assert found.timing.executed_actions == {"synchronous": 1, "chunked": 8, "asynchronous": 4}[schedule]
 
 
-def test_more_than_one_action_of_a_synchronous_decision_is_refused():
+def test_more_than_one_action_of_a_synchronous_decision_is_refused(plan):
     with pytest.raises(
         CapacityError, match=r"must be 1 under a synchronous schedule.* got 4; chunked and asynchronous"
     ):
@@ -71,7 +55,7 @@ def test_more_than_one_action_of_a_synchronous_decision_is_refused():
 
 
 # 50 actions, 48 of them played before the next decision starts: the queue is empty while that one is made.
-def test_a_queue_that_runs_dry_applies_fewer_actions_than_the_controller_asks_for():
+def test_a_queue_that_runs_dry_applies_fewer_actions_than_the_controller_asks_for(plan):
     found = plan(schedule="asynchronous", executed_actions=48, launch_mode="graph")
     past = found.delay_steps  # actions of a new chunk whose time is over as it comes
 
@@ -80,7 +64,7 @@ def test_a_queue_that_runs_dry_applies_fewer_actions_than_the_controller_asks_fo
 
 
 # Where the limit is the median, half of the decisions are late, whatever the jitter.
-def test_a_miss_rate_is_printed_in_whole_percents_and_open_at_both_ends():
+def test_a_miss_rate_is_printed_in_whole_percents_and_open_at_both_ends(plan, one_line):
     def printed(period_s):
         text = one_line(plan("openvla-7b", p99_over_p50=1.2, period_s=period_s))
         return text.partition("miss rate ")[2].partition(",")[0]
@@ -92,7 +76,7 @@ def test_a_miss_rate_is_printed_in_whole_percents_and_open_at_both_ends():
 
 
 # 50 actions of 100 ms: 25 of them last 2.5 s, and what happens as a decision starts waits for that one and the next.
-def test_a_verdict_names_the_schedule_the_limit_and_the_reaction_time():
+def test_a_verdict_names_the_schedule_the_limit_and_the_reaction_time(plan, one_line):
     found = plan(part=ORIN, period_s=0.1, sensing_s=0.010, preprocessing_s=0.002, launch_mode="graph")
     said = one_line(found)
 
@@ -102,7 +86,7 @@ def test_a_verdict_names_the_schedule_the_limit_and_the_reaction_time():
 
 
 # An OpenVLA-7B decision reads its 6.7 billion bf16 language weights six times: over 79 ms at 1008 GB/s alone.
-def test_a_period_below_the_bound_is_missed_even_at_the_bound():
+def test_a_period_below_the_bound_is_missed_even_at_the_bound(plan):
     assert plan("openvla-7b", period_s=0.075).state == "missed at the bound"
     assert str(plan("openvla-7b", period_s=0.075)).startswith("missed even at the bound (synchronous): ")
     bound = plan("openvla-7b", period_s=0.075).decision.bound_s
@@ -114,7 +98,7 @@ def test_a_period_below_the_bound_is_missed_even_at_the_bound():
 
 
 @pytest.mark.parametrize("missing", ["period_s", "sensing_s", "preprocessing_s", "network_s"])
-def test_a_missing_time_is_refused_by_name(missing):
+def test_a_missing_time_is_refused_by_name(plan, missing):
     with pytest.raises(CapacityError, match=f"{missing} is missing"):
         plan(**{missing: None})
 

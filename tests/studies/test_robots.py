@@ -5,32 +5,14 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
-from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
-from capacity.presentation import terminal
-from capacity.specs.deployment import Deployment
-from capacity.studies.control import control
 
-NO_OVERHEAD = {"sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
 RTX_4090 = "nvidia-rtx-4090-24gb"
 ORIN = "nvidia-jetson-agx-orin-64gb"
 TIMES_OF_A_ROBOT = {"period_s": 0.5, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
 
 
-def plan(model="pi0", part=RTX_4090, **options):
-    settings = NO_OVERHEAD | {"period_s": 0.02, "launch_mode": "tuned"} | options
-    mode, deploy = settings.pop("launch_mode"), settings.pop("deploy", Deployment())
-    deploy = deploy if mode is None else deploy.replace(launch_mode=mode)
-    world = load_world_model(model) if isinstance(model, str) else model
-    return control(world, load_hardware(part), deploy, bound_only=mode is None, **settings)
-
-
-def one_line(found):
-    """What is printed of a plan, whatever the width."""
-    return " ".join(terminal.text(found, 200).split())
-
-
-def test_robots_without_batching_do_not_depend_on_how_many_share_a_batch():
+def test_robots_without_batching_do_not_depend_on_how_many_share_a_batch(plan):
     settings = {"part": "nvidia-h100-sxm5-80gb", "period_s": 1.0, "launch_mode": "graph"}
     one, eight = (plan("openvla-7b", robots=robots, **settings) for robots in (1, 8))
     alone = one.decision.best_s
@@ -40,7 +22,7 @@ def test_robots_without_batching_do_not_depend_on_how_many_share_a_batch():
     assert one.robots.in_turns * alone <= 1.0 < (one.robots.in_turns + 1) * alone
 
 
-def test_robots_in_a_batch_may_have_to_wait_for_the_batch_before_theirs():
+def test_robots_in_a_batch_may_have_to_wait_for_the_batch_before_theirs(plan):
     settings = {"part": "nvidia-h100-sxm5-80gb", "schedule": "asynchronous", "executed_actions": 4, "formats": ()}
     found = plan("openvla-oft", period_s=0.05, **settings)
     most, limit = found.robots.batched_at_any_time, 4 * 0.05  # eight actions, four of them left as a decision starts
@@ -56,7 +38,9 @@ def test_robots_in_a_batch_may_have_to_wait_for_the_batch_before_theirs():
     ("model", "part", "period_s", "sensing_s"),
     [("pi0", ORIN, 0.1, 0.01), ("openvla-oft", RTX_4090, 0.05, 0.0), ("openvla-7b", RTX_4090, 0.2, 0.02)],
 )
-def test_robots_that_ask_together_are_as_many_as_a_plan_for_them_meets(model, part, period_s, sensing_s):
+def test_robots_that_ask_together_are_as_many_as_a_plan_for_them_meets(
+    plan, one_line, model, part, period_s, sensing_s
+):
     settings = {"part": part, "period_s": period_s, "sensing_s": sensing_s, "launch_mode": "graph", "formats": ()}
     most = plan(model, **settings).robots.batched_together
     met = [plan(model, robots=robots, **settings).met for robots in range(1, most + 2)]
@@ -65,7 +49,7 @@ def test_robots_that_ask_together_are_as_many_as_a_plan_for_them_meets(model, pa
     assert f"with batching, synchronised requests (as with --robots) {most}" in one_line(plan(model, **settings))
 
 
-def test_a_part_that_misses_the_period_of_one_robot_serves_none():
+def test_a_part_that_misses_the_period_of_one_robot_serves_none(plan):
     late = plan("openvla-oft", schedule="asynchronous", executed_actions=7, launch_mode="graph", period_s=0.02)
     full = plan(taken_bytes=20 * 2**30)
 

@@ -19,10 +19,10 @@ def verdict_words(sizing: Sizing) -> Parts:
     return ("does not fit: ", margin, " missing per device", *(_enough(sizing.enough) if sizing.enough else ()))
 
 
-def _enough(found: Enough) -> Parts:
-    assumed = "".join(f", assuming {line}" for line in found.assumed)
-    degree = Cell(found.tensor_parallel, "device")
-    return (f"; fits on {counted(found.devices, 'device')} (--tensor-parallel ", degree, f"{assumed})")
+def _enough(enough: Enough) -> Parts:
+    assumed = "".join(f", assuming {line}" for line in enough.assumed)
+    degree = Cell(enough.tensor_parallel, "device")
+    return (f"; fits on {counted(enough.devices, 'device')} (--tensor-parallel ", degree, f"{assumed})")
 
 
 def binding_words(sizing: Sizing) -> Parts:

@@ -11,32 +11,32 @@ from capacity.presentation.sheets.limits import shortage_words
 from capacity.studies.parts import PartRow, PartTable
 
 
-def part_table_sheet(found: PartTable) -> Sheet:
+def part_table_sheet(table: PartTable) -> Sheet:
     """The sheet of a model on many parts."""
-    answered = [row for row in found.rows if row.devices is not None]
-    never = [row for row in found.rows if row.devices is None]
+    answered = [row for row in table.rows if row.devices is not None]
+    never = [row for row in table.rows if row.devices is None]
     sections = []
     if answered:
-        sections.append(_answered(found, answered))
+        sections.append(_answered(table, answered))
     if never:
         sections.append(_never(never))
     return Sheet(
-        title=f"{found.model} on {len(found.rows)} parts",
-        head=(Line(_verdict(found, answered, never)), _where(found)),
+        title=f"{table.model} on {len(table.rows)} parts",
+        head=(Line(_verdict(table, answered, never)), _where(table)),
         sections=tuple(sections),
-        assumptions=(*found.assumed, *_of_parts(found.rows)),
-        notes=found.notes,
-        not_modelled=found.not_modelled,
+        assumptions=(*table.assumed, *_of_parts(table.rows)),
+        notes=table.notes,
+        not_modelled=table.not_modelled,
     )
 
 
-def _verdict(found: PartTable, answered: Sequence[PartRow], never: Sequence[PartRow]) -> Parts:
+def _verdict(table: PartTable, answered: Sequence[PartRow], never: Sequence[PartRow]) -> Parts:
     fitting = sum(row.fits for row in answered)
     parts: Parts = (
-        f"{found.model} fits ",
+        f"{table.model} fits ",
         Cell(fitting, "part"),
         " of ",
-        Cell(len(found.rows), "part"),
+        Cell(len(table.rows), "part"),
         " parts as given",
     )
     if more := len(answered) - fitting:
@@ -44,17 +44,17 @@ def _verdict(found: PartTable, answered: Sequence[PartRow], never: Sequence[Part
     return (*parts, "; ", Cell(len(never), "part"), " without an answer") if never else parts
 
 
-def _where(found: PartTable) -> Line:
-    batch, tokens = Cell(found.batch, "sequence"), Cell(found.memory_tokens, "token")
-    devices = found.deployment["tensor_parallel"] * found.deployment["pipeline_parallel"]
-    devices *= found.deployment["data_parallel"]
+def _where(table: PartTable) -> Line:
+    batch, tokens = Cell(table.batch, "sequence"), Cell(table.memory_tokens, "token")
+    devices = table.deployment["tensor_parallel"] * table.deployment["pipeline_parallel"]
+    devices *= table.deployment["data_parallel"]
     given = counted(devices, "device")
     return Line(("batch ", batch, " at ", tokens, f" tokens; given {given} per replica, more where needed"))
 
 
-def _answered(found: PartTable, rows: Sequence[PartRow]) -> Section:
+def _answered(table: PartTable, rows: Sequence[PartRow]) -> Section:
     missed = any(row.missed for row in rows)
-    ttft_rank = 2 if found.workload["max_ttft_s"] is None else 0
+    ttft_rank = 2 if table.workload["max_ttft_s"] is None else 0
     columns = [Column("part", "id"), Column("devices"), Column("TPOT bound"), Column("max batch", rank=1)]
     columns += [Column("misses", "id")] if missed else []
     columns += [
