@@ -6,6 +6,7 @@ A head that cross-attends to the core's output first has a phase "project", whic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -103,8 +104,18 @@ def first_token_phases(
 
 def encode_phase(world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Phase | None:
     """All images of the decisions in one pass, or None where nothing encodes. Shape: of ``batch``. [sequence]"""
+    return _encode_once(world, deploy, batch) if isinstance(batch, int) else _encode(world, deploy, batch)
+
+
+def _encode(world: WorldModelSpec, deploy: Deployment, batch: ArrayLike) -> Phase | None:
     images = [(encoder, world.views * encoder.tokens.sequences(world.frames)) for encoder in world.encoders]
     return _encoders("encode", world, deploy, images, batch) if images else None
+
+
+@lru_cache(maxsize=512)
+def _encode_once(world: WorldModelSpec, deploy: Deployment, batch: int) -> Phase | None:
+    """The pass of one batch, which depends on no part and no context: other questions find it again."""
+    return _encode(world, deploy, batch)
 
 
 def _encoders(

@@ -238,3 +238,13 @@ def test_a_sizing_that_does_not_fit_says_on_how_many_devices_it_does():
         cap.size(model, part, cap.Workload(concurrency=1), cap.Deployment(weights="bf16", tensor_parallel=2)).enough
         is None
     )
+
+
+# The fields that a workload leaves out are defaults, of a world model too; its prompt and answer are its own.
+def test_defaults_of_a_workload_for_a_world_model_are_assumptions():
+    world, part = cap.load_world_model("openvla-7b"), cap.load_hardware(PART)
+    sizing = cap.size(world, part, cap.Workload(max_tpot_s=1.0))
+
+    assert "concurrency = 1" in sizing.assumed
+    assert not any(line.startswith(("prompt_tokens", "output_tokens")) for line in sizing.assumed)
+    assert (sizing.prompt_tokens, sizing.workload["max_tpot_s"]) == (281, 1.0)
