@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capacity.arrays import ArrayLike, FloatArray, IntArray
+from capacity.arrays import ArrayLike, FloatArray
 from capacity.errors import CapacityError
 from capacity.inputs import check_count
 
@@ -142,31 +142,3 @@ def requests_that_fit(free_bytes: float, *, token_bytes: float, held_tokens: flo
     if not (token_bytes > 0 and held_tokens > 0):
         raise CapacityError(f"token_bytes and held_tokens must be positive, got {token_bytes!r} and {held_tokens!r}")
     return int(max(free_bytes, 0.0) // (token_bytes * held_tokens / float(check_count("requests", requests))))
-
-
-def blocked_tokens(context_tokens: ArrayLike, window_tokens: int, block_tokens: int = 1) -> IntArray:
-    """Tokens that a layer holds: min(context, window), each rounded up to whole blocks. Shape: of context. [token]
-
-    Parameters
-    ----------
-    context_tokens : array_like
-        Tokens of each. [token]
-    window_tokens : int
-        Most tokens that a layer holds; 0 for no window. [token]
-    block_tokens : int
-        Tokens of a cache block. [token]
-
-    Returns
-    -------
-    ndarray
-        In the shape of ``context_tokens``. [token]
-
-    Examples
-    --------
-    >>> int(blocked_tokens(100, 64, 16)), int(blocked_tokens(33, 0, 16))
-    (64, 48)
-    """
-    context = np.asarray(context_tokens)
-    if window_tokens:
-        context = np.minimum(context, window_tokens)
-    return context if block_tokens == 1 else -(-context // block_tokens) * block_tokens

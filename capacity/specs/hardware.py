@@ -13,6 +13,7 @@ from capacity.specs.base import Evidence, FrozenMapping, Patterns, Source, Spec
 from capacity.specs.hardware_checks import ALLOWANCES, contradictions
 from capacity.specs.hardware_tables import (
     PATHS_BEYOND_FORMATS,
+    PEAK_TABLES,
     Allowance,
     Compute,
     HostLink,
@@ -142,7 +143,7 @@ class HardwareSpec(Spec):
         if factor is None and mode.boost_hz and self.compute.boost_hz:
             factor = mode.boost_hz / self.compute.boost_hz
             changes["compute.boost_hz"] = mode.boost_hz
-        for table in ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s"):
+        for table in PEAK_TABLES:
             for path, rate in getattr(self, table).items():
                 changes[f"{table}.{path}"] = factor and rate * factor
         return self.replace(**{field: value for field, value in changes.items() if value is not None})
@@ -152,7 +153,7 @@ class HardwareSpec(Spec):
 
         Figures that were measured on a replaced ceiling are left out.
         """
-        kept = self.model_copy(update={"measured": still_measured(self.measured, changes)})
+        kept = self.model_copy(update={"measured": still_measured(self.measured, changes, self.figures())})
         return super(HardwareSpec, kept).replace(**changes)
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from capacity.errors import unknown_name
 from capacity.specs.base import Bytes, Count, FrozenMapping, Positive, Spec
 from capacity.units import number_formats
 
+PEAK_TABLES = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s")
 PATHS_BEYOND_FORMATS = ("int4", "fp64")  # a path can be wider than any one storage format
 
 
@@ -116,15 +117,25 @@ class Allowance(Spec):
     reason: Annotated[str, Field(min_length=8)]
 
 
-def still_measured(measured: Measured, changes: Iterable[str]) -> Measured:
-    """Measured figures that still hold after the dotted ``changes``, which may replace the ceilings they belong to."""
-    changed = tuple(changes)
+def still_measured(measured: Measured, changes: Iterable[str], figures: Iterable[str]) -> Measured:
+    """Measured figures that still hold after the dotted ``changes``, which may replace the ceilings they belong to.
+
+    A path that the ``figures`` of the part do not state is added to it and replaces nothing.
+    """
+    stated = tuple(figures)
+    changed = [change for change in changes if not _adds_a_path(change, stated)]
     kept = {
         name: value
         for name, value in measured.model_dump(exclude_none=True).items()
         if not any(_overlap(change, ceiling) for change in changed for ceiling in _ceilings_of(name))
     }
     return Measured.model_validate(kept)
+
+
+def _adds_a_path(change: str, stated: Iterable[str]) -> bool:
+    """Whether a change of one path's peak is about a path that has none yet."""
+    table, _, path = change.partition(".")
+    return bool(path) and table in PEAK_TABLES and change not in stated
 
 
 def _overlap(first: str, second: str) -> bool:
@@ -136,5 +147,4 @@ def _ceilings_of(measured_name: str) -> tuple[str, ...]:
     kind = measured_name.split("_")[0]
     if kind in ("host", "device"):
         return ("host_link",)
-    rates = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s", "compute")
-    return {"gemm": rates, "allreduce": ("links",)}.get(kind, ("memory.bytes_per_s",))
+    return {"gemm": (*PEAK_TABLES, "compute"), "allreduce": ("links",)}.get(kind, ("memory.bytes_per_s",))

@@ -16,6 +16,7 @@ from capacity.formulas import roofline
 from capacity.inputs import check_kind
 from capacity.specs.calibration import TypicalShare
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.hardware_tables import PEAK_TABLES
 from capacity.supply.paths import bound_paths, no_path, require_path
 from capacity.units import Arithmetic, number_format
 
@@ -159,8 +160,7 @@ def measured_ceiling_notes(hardware: HardwareSpec) -> tuple[str, ...]:
 
 def _peak_figures(hardware: HardwareSpec, rate: float) -> tuple[str, ...]:
     """Entries of the peak tables that hold ``rate``."""
-    tables = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s")
-    return tuple(f"{t}.{path}" for t in tables for path, known in getattr(hardware, t).items() if known == rate)
+    return tuple(f"{t}.{path}" for t in PEAK_TABLES for path, known in getattr(hardware, t).items() if known == rate)
 
 
 @lru_cache(maxsize=512)
@@ -239,15 +239,20 @@ def achieved_flop_per_s(hardware: HardwareSpec, name: str) -> float | None:
 
 
 def _achieved(hardware: HardwareSpec, name: str) -> tuple[str, float] | None:
-    """The measured matrix rate of a compute format, with its dotted name; bf16 and fp16 stand in for each other."""
+    """The measured matrix rate of a compute format, with its dotted name."""
     return next(_measured_rates(hardware, name), None)
 
 
 def _measured_rates(hardware: HardwareSpec, name: str) -> Iterator[tuple[str, float]]:
-    """Measured matrix rates of a compute format with their dotted names, the one that lasts longest first. [FLOP/s]"""
+    """Measured matrix rates of a compute format with their dotted names, the one that lasts longest first. [FLOP/s]
+
+    Formats of 16 bits stand in for each other on parts that compute in both at the same rate.
+    """
+    peaks = hardware.peak_flop_per_s
+    keys = [name, *(key for key in ("bf16", "fp16") if name in ("bf16", "fp16") and peaks.get(key) == peaks.get(name))]
     for table in MATRIX_RATES:
         rates = getattr(hardware.measured, table)
-        for key in dict.fromkeys((name, {"fp16": "bf16", "bf16": "fp16"}.get(name, name))):
+        for key in dict.fromkeys(keys):
             if key in rates:
                 yield f"measured.{table}.{key}", float(rates[key])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import capacity as cap
@@ -55,6 +55,10 @@ cases = st.fixed_dictionaries(
         "tokens": st.integers(1, 20_000),
     }
 )
+SINGLE = {"kv_cache": None, "tensor_parallel": 1, "pipeline_parallel": 1, "data_parallel": 1, "expert_parallel": None}
+SLOWER_FP16 = SINGLE | {"part": "intel-gaudi-3-oam-128gb", "activations": "fp16"}  # its fp16 path was never measured
+ABOVE_ITS_SHEET = SINGLE | {"part": "nvidia-rtx-3090-24gb", "activations": None}  # 1.1 x its peak in bf16
+BLOOM = {"model": "bloom", "weights": "bf16", "batch": 1, "tokens": 139}
 PATHS = ["bf16", "fp16", "fp8_e4m3", "int8", "nvfp4"]
 DEPLOYED = ("weights", "activations", "kv_cache")
 DEGREES = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
@@ -74,6 +78,7 @@ def asked(case, **more):
 
 @settings(deadline=None, max_examples=200)
 @given(case=cases)
+@example(case=BLOOM | SLOWER_FP16)
 def test_nothing_is_below_its_bound(case):
     for found in asked(case):
         assert 0 <= found.bound <= found.roofline * (1 + 1e-12)
@@ -169,6 +174,7 @@ def test_a_prefill_takes_its_longest_stage(batch, prompt, stages):
 
 @settings(deadline=None, max_examples=60)
 @given(case=cases)
+@example(case=BLOOM | ABOVE_ITS_SHEET)
 def test_a_format_or_path_added_to_a_part_never_raises_a_bound(case):
     hardware = cap.load_hardware(case["part"])
     assume(hardware.peak_flop_per_s)

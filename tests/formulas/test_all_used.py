@@ -24,7 +24,7 @@ def public_formulas():
 
 
 def calls():
-    """Formulas called by their own module, read through it elsewhere, or imported from it, as (module, name)."""
+    """Formulas called or tabulated by their own module, read through it, or imported from it: (module, name)."""
     found = set()
     for file in PACKAGE.rglob("*.py"):
         tree = ast.parse(file.read_text())
@@ -39,7 +39,15 @@ def calls():
                 found.add((modules[node.value.id], node.attr))
             elif file.parent == FORMULAS and isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 found.add((file.stem, node.func.id))
+        if file.parent == FORMULAS:
+            found |= {(file.stem, name) for name in in_tables(tree)}
     return found
+
+
+def in_tables(tree):
+    """Names in tables of a module: formulas that are chosen by a key."""
+    tables = [node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
+    return {node.id for table in tables for node in ast.walk(table) if isinstance(node, ast.Name)}
 
 
 def notebook_code():

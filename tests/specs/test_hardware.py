@@ -109,7 +109,8 @@ def test_no_replacement_makes_a_what_if_a_published_figure(table, doubts):
         ({"memory.bytes_per_s": 8e12}, False, True),
         ({"memory.capacity_bytes": 80 * 2**30}, True, True),
         ({"peak_flop_per_s": {"bf16": 500e12}}, True, False),
-        ({"peak_flop_per_s_narrow.fp16": 300e12}, True, False),
+        ({"peak_flop_per_s.fp16": 300e12}, True, False),
+        ({"peak_flop_per_s_narrow.fp16": 300e12}, True, True),  # a path that it did not have
         ({"vector_flop_per_s.fp32": 80e12}, True, False),
         ({"compute.boost_hz": 2e9}, True, False),
         ({"power.tdp_w": 500}, True, True),
