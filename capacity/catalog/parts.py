@@ -148,6 +148,13 @@ def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
     return _ids("hardware_specs/servers", user_folders(folders))
 
 
+@cache
+def server_with(part: str) -> ServerSpec | None:
+    """The first shipped server of this part that states its network, by id; None where none does."""
+    servers = map(load_server, server_ids())
+    return next((server for server in servers if server.device == part and server.network is not None), None)
+
+
 def load_prices(part: str | None = None) -> tuple[Price, ...]:
     """Dated offers for an hour of one device, newest first; of one part, or of all.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray
+from capacity.demand.collectives import Collective
 from capacity.demand.phases import Phase
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
@@ -14,7 +15,7 @@ from capacity.estimate.law import ceiling_s, operator_times
 from capacity.estimate.time import total, weighted, weights_of
 from capacity.formulas.pipeline import filling_factor
 from capacity.supply.ceilings import Ceilings
-from capacity.supply.links import message_s
+from capacity.supply.links import Link, message_s, to_experts_s
 from capacity.units import Arithmetic
 
 
@@ -35,8 +36,15 @@ def attainable_by_phase(
         found.append(np.asarray(phase.passes * _pass_s(case, phase, ceilings, links)))
     exchanged = [phase for phase in phases if phase.collectives]
     if exchanged and not isinstance(case.link, CapacityError):
-        notes[f"links: fixed times {case.link.evidence} ({case.link.kind})"] = None
+        notes |= dict.fromkeys(_link_notes(case.link))
     return found, tuple(notes)
+
+
+def _link_notes(link: Link) -> Iterator[str]:
+    yield f"links: fixed times {link.evidence} ({link.kind})"
+    if link.network is not None:
+        server = link.network.server
+        yield f"beyond {link.domain_devices} devices the network of {server} is assumed ({link.network.kind})"
 
 
 def _pass_s(case: Case, phase: Phase, ceilings: Ceilings, comm_s: FloatArray) -> FloatArray:
@@ -74,5 +82,20 @@ def comm_s(case: Case, phase: Phase) -> FloatArray | CapacityError:
     sampled: ArrayLike = np.multiply(phase.sequences, phase.head_tokens)
     for item in phase.collectives:
         message = np.multiply(item.token_bytes, sampled if item.last_token_only else phase.tokens)
-        exchanged = exchanged + item.count * message_s(link, item.kind, devices=item.devices, message_bytes=message)
+        exchanged = exchanged + item.count * _exchange_s(link, item, message)
     return exchanged
+
+
+def _exchange_s(link: Link, item: Collective, message_bytes: FloatArray) -> FloatArray:
+    """Time of one collective whose message on one device is given. Shape: of the message. [s]"""
+    if item.experts is None:
+        return message_s(link, item.kind, devices=item.devices, message_bytes=message_bytes)
+    experts = item.experts
+    return to_experts_s(
+        link,
+        devices=item.devices,
+        groups=experts.groups,
+        group_devices=experts.group_devices,
+        choices=experts.choices,
+        token_bytes=message_bytes,
+    )

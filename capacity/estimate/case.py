@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 
 from capacity.catalog.calibrations import typical_share
 from capacity.catalog.engines import load_engine
+from capacity.catalog.parts import server_with
 from capacity.demand.decisions import check_world
 from capacity.demand.operators import decoder_operators
 from capacity.demand.placement import weight_shards
@@ -21,7 +22,7 @@ from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec
 from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
 from capacity.supply.dequantised import dequantised_note, read_shares
-from capacity.supply.links import Link, link_between
+from capacity.supply.links import Link, link_between, network_of
 from capacity.supply.paths import require_path
 from capacity.units import Arithmetic
 
@@ -88,9 +89,13 @@ class Case:
 
     @cached_property
     def link(self) -> Link | CapacityError:
-        """The link that joins the devices of the replica, or why none does."""
+        """The link that joins the devices of the replica, with the network of a server of this part where they are
+        more than one server holds; or why none does."""
+        links, devices = self.hardware.links, self.deploy.devices
+        beyond = links is not None and links.domain_devices is not None and devices > links.domain_devices
+        server = server_with(self.hardware.id) if beyond else None
         try:
-            return link_between(self.hardware, self.deploy.devices)
+            return link_between(self.hardware, devices, network_of(server) if server else None)
         except CapacityError as error:
             return error
 

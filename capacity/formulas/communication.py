@@ -1,4 +1,4 @@
-"""Time of collectives on links: a fixed part and a bandwidth part."""
+"""Time of collectives on links: a fixed part and a bandwidth part; what an exchange among experts sends."""
 
 from __future__ import annotations
 
@@ -87,6 +87,33 @@ def all_to_all_s(
     moved = np.multiply(message_bytes, (devices - 1) / devices)
     fixed = np.add(fixed_s, np.multiply(devices - 1, device_s))
     return np.add(fixed, np.divide(moved, bytes_per_s))
+
+
+def expert_copies(groups: int, choices: int, *, group_devices: int) -> float:
+    r"""Copies of a token that leave for its experts, where one copy serves all experts of a group of devices.
+
+    .. math:: m G (1 - (1 - 1 / G)^k)
+
+    Parameters
+    ----------
+    groups : int
+        Groups of devices that hold the experts of a layer, G. [1]
+    choices : int
+        Experts that the token visits, k, each in a group drawn uniformly. [expert]
+    group_devices : int
+        Devices of a group, m: they share each expert by columns, so all of them need the token. [device]
+
+    Returns
+    -------
+    float
+        Its own device included, if that is among them. [1]
+
+    Examples
+    --------
+    >>> round(expert_copies(8, 8, group_devices=1), 2), expert_copies(1, 8, group_devices=4)
+    (5.25, 4.0)
+    """
+    return group_devices * groups * (1.0 - (1.0 - 1.0 / groups) ** choices)
 
 
 def send_s(message_bytes: ArrayLike, *, bytes_per_s: ArrayLike, fixed_s: ArrayLike) -> FloatArray:

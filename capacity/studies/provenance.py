@@ -64,7 +64,8 @@ def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
     shares = ("assumed",) if ceilings.assumed else ()
     if case.deploy.devices == 1 or isinstance(case.link, CapacityError):
         return ceilings.figures, shares
-    return (*ceilings.figures, *case.link.figures), (*shares, case.link.evidence)
+    of_links = "assumed" if case.link.network else case.link.evidence  # no one named the server
+    return (*ceilings.figures, *case.link.figures), (*shares, of_links)
 
 
 def workload_assumptions(workload: Workload, *, workload_given: bool) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
-from capacity.demand.collectives import Collective, collectives
+from capacity.demand.collectives import Collective, ExpertGroups, collectives
 from capacity.specs.model import Attention, Dense, LayerGroup
 
 
@@ -49,15 +49,30 @@ def test_a_layer_sums_once_for_each_half_that_it_has(make_decoder):
     assert found["all_reduce", False].count == 3 + 2 + 2 + 1
 
 
-# DeepSeek-V3: 58 layers send each token to 8 experts and take the results back; dense layers and models send nothing.
-@pytest.mark.parametrize(
-    ("degrees", "devices"), [({"data_parallel": 8}, 8), ({"data_parallel": 4, "tensor_parallel": 2}, 8)]
-)
-def test_tokens_of_data_parallel_ranks_go_to_their_experts_and_back(deepseek_v3, llama_3_70b, degrees, devices):
-    found = of_decoder(deepseek_v3, expert_parallel=8, **degrees)
+def of_experts(model, **degrees):
+    """Messages to experts and back."""
+    return [item for item in collectives(model, cap.Deployment(**degrees), "decoder") if item.experts]
 
-    assert found["all_to_all", False] == Collective("all_to_all", 2 * 58, devices, 8 * 7168 * 2.0)
-    assert of_decoder(llama_3_70b, data_parallel=8) == {}
+
+# DeepSeek-V3 computes in fp8: each of 58 layers sends 7,168 bytes per copy of a token and takes 16-bit results back
+# (DeepEP: "FP8 dispatching and BF16 combining"). Computed in bf16 both ways are 16 bits.
+@pytest.mark.parametrize(
+    ("degrees", "groups"),
+    [
+        ({"data_parallel": 8, "expert_parallel": 8}, ExpertGroups(8, 1, 8)),
+        ({"data_parallel": 4, "tensor_parallel": 2, "expert_parallel": 8}, ExpertGroups(8, 1, 8)),
+        ({"data_parallel": 8, "expert_parallel": 2}, ExpertGroups(2, 4, 8)),
+        ({"data_parallel": 8}, ExpertGroups(1, 8, 8)),
+    ],
+)
+def test_tokens_of_data_parallel_ranks_go_to_their_experts_and_back(deepseek_v3, llama_3_70b, degrees, groups):
+    there, back = of_experts(deepseek_v3, weights="fp8_block128", **degrees)
+    wide = of_experts(deepseek_v3, weights="bf16", activations="bf16", **degrees)
+
+    assert there == Collective("all_to_all", 58, 8, 7168.0, experts=groups)
+    assert back == Collective("all_to_all", 58, 8, 2 * 7168.0, experts=groups)
+    assert [item.token_bytes for item in wide] == [2 * 7168.0, 2 * 7168.0]
+    assert of_experts(llama_3_70b, weights="bf16", data_parallel=8) == []
 
 
 # A pipeline of p stages hands the hidden state on p - 1 times, from one device to the next.
