@@ -6,9 +6,10 @@ sum of its phases. Attainable times are in `capacity.estimate.attainable`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from capacity.arrays import FloatArray, IntArray
 from capacity.demand.phases import Phase
 from capacity.estimate.calibrated import calibration_for
 from capacity.estimate.case import Case
-from capacity.estimate.law import LeastTimes, OperatorTimes, calibrated_s, least_times, operator_times
+from capacity.estimate.law import BlockSides, LeastTimes, OperatorTimes, calibrated_s, least_times, operator_times
 from capacity.formulas.pipeline import rank_weights
 from capacity.results import OperatorRow
 from capacity.specs.calibration import Calibration
@@ -215,22 +216,33 @@ def largest_operator(figures: Sequence[PhaseFigures], side: IntArray) -> tuple[t
     side : ndarray
         0 for memory, 1 for compute. [1]
     """
-    sums: dict[str, FloatArray] = {}
+    sums: dict[str, Any] = {}
     for item in figures:
         lead = f"{item.phase.name} " if len(figures) > 1 else ""
         for least, weight in zip(item.least, item.bound_weights, strict=True):
             often = item.phase.passes * weight
             for rows in least.rows:
-                columns = (rows.block.operators, rows.moved_bytes, rows.block.flop, rows.flop_per_s)
-                for name, moved, flop, flop_per_s in zip(*columns, strict=True):
-                    own = np.where(side, flop / flop_per_s, moved / rows.bytes_per_s)
-                    sums[lead + name] = sums.get(lead + name, 0.0) + often * own
+                for name, own_s in zip(rows.block.operators, _on_side(rows, side), strict=True):
+                    sums[lead + name] = sums.get(lead + name, 0.0) + often * own_s
             for name, idle_s in least.idle:
                 sums[lead + name] = sums[lead + name] - np.where(side, often * idle_s, 0.0)
+    return tuple(sums), _largest(list(sums.values())) if side.ndim else np.asarray(np.argmax(list(sums.values())))
+
+
+def _on_side(rows: BlockSides, side: IntArray) -> Iterable[FloatArray]:
+    """Time of each row on the side that takes most of a bound; one row after another, since arrays may be large. [s]"""
+    if side.ndim == 0:
+        return rows.block.flop / rows.flop_per_s if side else rows.moved_bytes / rows.bytes_per_s
+    columns = zip(rows.moved_bytes, rows.block.flop, rows.flop_per_s, strict=True)
+    return (np.where(side, flop / peak, moved / rows.bytes_per_s) for moved, flop, peak in columns)
+
+
+def _largest(values: Sequence[FloatArray]) -> IntArray:
+    """The first index of the largest of some arrays, of which no copy is made. Shape: broadcast. [1]"""
     best, code = np.asarray(-1.0), np.asarray(0)
-    for index, own in enumerate(sums.values()):
+    for index, own in enumerate(values):
         code, best = np.where(own > best, index, code), np.maximum(best, own)
-    return tuple(sums), code
+    return code
 
 
 def operator_rows(figures: Sequence[PhaseFigures]) -> list[OperatorRow]:
