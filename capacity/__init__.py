@@ -56,6 +56,7 @@ _HOMES = {
     "ridge_point": "capacity.api.times",
     "size": "capacity.api.sizing",
     "state_bytes": "capacity.api.memory",
+    "sustained": "capacity.studies.sustained",
     "tpot": "capacity.api.times",
     "ttft": "capacity.api.times",
     "what_if": "capacity.studies.size_changes",
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from capacity.studies.control_changes import Speculation
     from capacity.studies.frames import frames
     from capacity.studies.size_changes import what_if
+    from capacity.studies.sustained import sustained
     from capacity.validation.observation import observe
 
 

@@ -86,10 +86,44 @@ def ttft(case: Case, *, batch: ArrayLike, prompt_tokens: ArrayLike) -> Estimate:
     CapacityError
         If the part has no path for a compute format, or a world model is asked at another prompt than its own.
     """
+    return _estimate(case, "TTFT", first_token_of(case, batch, prompt_tokens), batch, prompt_tokens)
+
+
+def first_token_of(case: Case, batch: ArrayLike, prompt_tokens: ArrayLike) -> tuple[Phase, ...]:
+    """Encode, of a world model, and prefill. Shape: broadcast. [sequence], [token]
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    batch : array_like
+        Prompts of the replica. [sequence]
+    prompt_tokens : array_like
+        Tokens of each. [token]
+
+    Raises
+    ------
+    CapacityError
+        As by `ttft`.
+    """
     check_makes_tokens(case.subject)
     _check_prompt(case, prompt_tokens)
-    phases = first_token_phases(case.subject, case.deploy, batch=batch, prompt_tokens=prompt_tokens)
-    return _estimate(case, "TTFT", phases, batch, prompt_tokens)
+    return first_token_phases(case.subject, case.deploy, batch=batch, prompt_tokens=prompt_tokens)
+
+
+def busy_s(case: Case, phases: tuple[Phase, ...]) -> tuple[FloatArray, FloatArray]:
+    """How long the least work of some phases keeps memory busy, and compute. Shape: of the phases. [s]
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phases : tuple of Phase
+        Their passes follow one another.
+    """
+    ceilings = case.ceilings(arithmetic_of(phases))
+    figures = [phase_figures(case, phase, ceilings, None) for phase in phases]
+    return total([item.memory_s for item in figures]), total([item.compute_s for item in figures])
 
 
 def check_makes_tokens(subject: Subject) -> None:

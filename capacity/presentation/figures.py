@@ -11,7 +11,7 @@ from capacity.units import format_bytes, format_seconds
 ABSENT = "-"
 _COMMANDS = ("Cc", "Cf", "Zl", "Zp")  # control, format (direction of writing), ends of line and paragraph
 _PREFIXED = ("B/s", "FLOP", "FLOP/s", "Hz", "W")
-_SPELLED = ("FLOP/B", "token/s", "1/s", "s/s")
+_SPELLED = ("FLOP/B", "token/s", "request/s", "1/s", "s/s")
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

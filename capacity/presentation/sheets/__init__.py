@@ -13,6 +13,7 @@ _BUILDERS = {  # by the class of the result: its file, and the function there
     "Ledger": ("sizing", "ledger_sheet"),
     "ActivationMoments": ("moments", "moments_sheet"),
     "Estimate": ("estimate", "estimate_sheet"),
+    "Sustained": ("sustained", "sustained_sheet"),
     "PartTable": ("parts", "part_table_sheet"),
     "Decision": ("decision", "decision_sheet"),
     "ControlPlan": ("control", "control_sheet"),

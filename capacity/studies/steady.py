@@ -1,0 +1,204 @@
+"""One replica in steady state: its rates at numbers of sequences, the most within objectives, and arrivals.
+
+A prompt is prefilled alone as soon as a sequence ends, while the others wait: the simplest schedule of an engine.
+Data-parallel ranks work on sequences of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+
+from capacity.arrays import BoolArray, FloatArray, IntArray
+from capacity.estimate import memory, request
+from capacity.estimate.case import Case
+from capacity.formulas import queueing, steady_state
+from capacity.results import Estimate
+from capacity.specs.workload import Workload
+from capacity.studies.provenance import evidence
+from capacity.studies.sustained_result import Arrivals, Figure, Rates
+
+SIDES = ("bound", "roofline", "attainable", "value")
+POINTS = 1024  # numbers of sequences tried in one vectorised call
+
+
+@dataclass(frozen=True, eq=False)
+class Steady:
+    """Requests of one kind on a replica."""
+
+    case: Case
+    load: Workload
+
+    @property
+    def ranks(self) -> int:
+        """Data-parallel ranks, each with sequences of its own. [1]"""
+        return self.case.deploy.data_parallel
+
+    @cached_property
+    def max_batch(self) -> int:
+        """Sequences that memory and the deployment allow. [sequence]"""
+        case = self.case
+        return int(memory.max_batch(case.memory, case.budget, case.deploy, context_tokens=self.load.memory_tokens))
+
+    @cached_property
+    def prefill(self) -> Estimate:
+        """One prompt on each rank."""
+        return request.ttft(self.case, batch=self.ranks, prompt_tokens=self.load.prompt_tokens)
+
+    @cached_property
+    def rests_on(self) -> str:
+        """The best side there is: calibrated, else attainable, else the roofline."""
+        step = self.steps(np.array([1]))
+        for side in ("value", "attainable"):
+            if getattr(self.prefill, side) is not None and getattr(step, side) is not None:
+                return side
+        return "roofline"
+
+    def steps(self, batch: IntArray) -> Estimate:
+        """Decode steps of numbers of sequences, at the mean context of their answers."""
+        return request.tpot(self.case, batch=batch, context_tokens=self.load.mean_context_tokens)
+
+    def requests_per_s(self, side: str, step_s: FloatArray, batch: IntArray) -> FloatArray:
+        """Requests per second of the replica on one side but the bound. Shape: of the batch. [1/s]"""
+        alone = getattr(self.prefill, side)
+        per_rank = batch / self.ranks
+        rate = steady_state.requests_per_s(alone, step_s, batch=per_rank, output_tokens=self.load.output_tokens)
+        return self.ranks * rate
+
+    def seen_tpot_s(self, side: str, step_s: FloatArray, batch: IntArray) -> FloatArray:
+        """Time per output token with the prefill of others, which a bound leaves out. Shape: of the batch. [s]"""
+        if side == "bound":
+            return step_s
+        per_rank = np.maximum(batch / self.ranks, 1.0)
+        alone, tokens = getattr(self.prefill, side), self.load.output_tokens
+        return steady_state.seen_tpot_s(alone, step_s, batch=per_rank, output_tokens=tokens)
+
+    def most_requests_per_s(self, batch: int) -> float:
+        """What no engine exceeds with this many sequences: each rank as if it held the most that any does. [1/s]"""
+        load, case = self.load, self.case
+        _, prompt_s = request.busy_s(case, request.first_token_of(case, self.ranks, load.prompt_tokens))
+        step = request.decode_of(case, batch=batch, context_tokens=load.mean_context_tokens)
+        memory_s, compute_s = request.busy_s(case, (step,))
+        if case.deploy.pipeline_parallel > 1:  # stages work on different requests: their times do not add up
+            memory_s, compute_s = self.steps(np.array([batch])).bound, np.asarray(0.0)
+        given = {"batch": ceil(batch / self.ranks), "output_tokens": load.output_tokens}
+        return self.ranks * float(np.max(steady_state.most_requests_per_s(prompt_s, compute_s, memory_s, **given)))
+
+    def rates(self, batch: int) -> Rates:
+        """All figures with ``batch`` requests always in flight."""
+        numbers, tokens = np.array([batch]), self.load.output_tokens
+        steps = {side: step for side in SIDES if (step := self._step_s(side, numbers)) is not None}
+        seen = {side: float(self.seen_tpot_s(side, step, numbers)[0]) for side, step in steps.items() if tokens > 1}
+        first = {side: float(getattr(self.prefill, side) + step[0]) for side, step in steps.items()}
+        rate = {side: self.rate_on(side, batch) for side in steps if side != "bound"}
+        rate["bound"], first["bound"] = self.most_requests_per_s(batch), float(self.prefill.bound)
+        return Rates(
+            concurrency=batch,
+            requests_per_s=_figure(rate),
+            tokens_per_s=_figure({side: value * tokens for side, value in rate.items()}),
+            tpot_s=_figure(seen) if seen else None,
+            ttft_s=_figure(first),
+        )
+
+    def _step_s(self, side: str, batch: IntArray) -> FloatArray | None:
+        """Decode steps on one side; None where step or prefill has none. Shape: of the batch. [s]"""
+        step: FloatArray | None = getattr(self.steps(batch), side)
+        return None if getattr(self.prefill, side) is None else step
+
+    def largest(self) -> tuple[int, str]:
+        """The most requests in flight within memory and objectives, and what ends it. [sequence]"""
+        if self.max_batch == 0:
+            return 0, "memory"
+        held = last_that_holds(lambda batch: self._within(batch)[0], self.max_batch)
+        if held == self.max_batch:
+            allowed = self.case.deploy.max_sequences
+            return held, "max_sequences" if allowed == held else "memory"
+        tpot_holds = self._within(np.array([held + 1]))[1]
+        return held, "TTFT" if bool(tpot_holds[0]) else "TPOT"
+
+    def _within(self, batch: IntArray) -> tuple[BoolArray, BoolArray]:
+        """Whether both objectives are kept with numbers of sequences, and whether that of TPOT is."""
+        load, side = self.load, self.rests_on
+        step_s = getattr(self.steps(batch), side)
+        tpot_s = self.seen_tpot_s(side, step_s, batch) if load.output_tokens > 1 else np.zeros(len(batch))
+        tpot_holds = tpot_s <= (load.max_tpot_s or np.inf)
+        return tpot_holds & (getattr(self.prefill, side) + step_s <= (load.max_ttft_s or np.inf)), tpot_holds
+
+    def arrivals(self) -> Arrivals | None:
+        """Requests that arrive at random, spread evenly over replicas; None where no request keeps the objectives."""
+        rate, (most_sequences, _) = self.load.requests_per_s, self.largest()
+        if rate is None or most_sequences == 0:
+            return None
+        most = self.rate_on(self.rests_on, most_sequences)
+        replicas = ceil(rate / most)
+        own_rate = rate / replicas
+        batch = 1 + last_that_holds(
+            lambda numbers: self._rates_on(self.rests_on, numbers) < own_rate, most_sequences - 1
+        )
+        tpot_s, ttft_s, tail_s = self._times(batch, own_rate)
+        kept = tpot_s <= (self.load.max_tpot_s or np.inf) and (tail_s or ttft_s) <= (self.load.max_ttft_s or np.inf)
+        return Arrivals(
+            requests_per_s=rate,
+            most_requests_per_s=most,
+            replicas=replicas,
+            utilisation=own_rate / most,
+            concurrency=batch,
+            tpot_s=tpot_s,
+            ttft_s=ttft_s,
+            percentile=self.load.percentile,
+            ttft_percentile_s=tail_s,
+            within=kept if self.load.max_ttft_s or self.load.max_tpot_s else None,
+        )
+
+    def rate_on(self, side: str, batch: int) -> float:
+        """Requests per second on one side but the bound, with a number of sequences. [1/s]"""
+        return float(self._rates_on(side, np.array([batch]))[0])
+
+    def _rates_on(self, side: str, batch: IntArray) -> FloatArray:
+        return self.requests_per_s(side, getattr(self.steps(batch), side), batch)
+
+    def _times(self, batch: int, rate: float) -> tuple[float, float, float | None]:
+        """TPOT, longer by the share of prefill, and TTFT with the wait for prompts ahead: mean and percentile. [s]"""
+        side = self.rests_on
+        alone, step_s = float(getattr(self.prefill, side)), float(getattr(self.steps(np.array([batch])), side)[0])
+        share = rate * alone / self.ranks
+        mean_s = alone + step_s / 2 + float(queueing.mean_wait_s(alone, share))
+        if self.load.percentile is None:
+            return step_s / (1.0 - share), mean_s, None
+        tail_s = alone + step_s + float(queueing.wait_at_percentile_s(alone, share, self.load.percentile))
+        return step_s / (1.0 - share), mean_s, tail_s
+
+    def evidence(self) -> dict[str, str]:
+        """What kind of knowledge each side is."""
+        kinds = evidence(self.case, self.steps(np.array([1])), self.prefill)
+        return {side: kinds[f"tpot.{side}"] for side in ("bound", "attainable", "value") if f"tpot.{side}" in kinds}
+
+    def notes(self) -> Iterator[str]:
+        """What to know of these rates."""
+        yield from dict.fromkeys((*self.prefill.notes, *self.steps(np.array([1])).notes))
+        if self.case.deploy.pipeline_parallel > 1:
+            yield "pipeline: a prompt passes all stages before the next one starts, in all but the bound"
+
+
+def _figure(by_side: Mapping[str, float]) -> Figure:
+    return Figure(by_side["bound"], by_side["roofline"], by_side.get("attainable"), by_side.get("value"))
+
+
+def last_that_holds(holds: Callable[[IntArray], BoolArray], most: int) -> int:
+    """The largest number from 0 to ``most`` that holds, where none above one that does not hold does.
+
+    Powers of two are tried first, then all numbers, or evenly spaced ones, between the last that holds and the first
+    that does not.
+    """
+    numbers = np.unique(np.minimum(2 ** np.arange(most.bit_length() + 1), most))
+    low, high = 0, most + 1
+    while numbers.size:
+        kept = holds(numbers)
+        low = int(numbers[kept].max(initial=low))
+        high = int(numbers[~kept].min(initial=high))
+        numbers = np.unique(np.linspace(low, high, min(high - low, POINTS) + 1, dtype=np.int64))[1:-1]
+    return low
