@@ -76,43 +76,40 @@ def seen_tpot_s(prefill_s: ArrayLike, step_s: ArrayLike, *, batch: ArrayLike, ou
     return np.asarray(step_s) + (np.asarray(batch) - 1) * np.asarray(prefill_s) / (np.asarray(output_tokens) - 1)
 
 
-def chunked_requests_per_s(
-    mixed_s: ArrayLike, step_s: ArrayLike, *, chunks: ArrayLike, batch: ArrayLike, output_tokens: ArrayLike
+def arrivals_tpot_s(
+    step_s: ArrayLike, sequence_s: ArrayLike, *, prefill_share: ArrayLike, decode_per_s: ArrayLike
 ) -> FloatArray:
-    r"""Requests per second where chunks of a prompt ride along with decode steps.
+    r"""Mean time per output token where requests arrive at random and every prompt is prefilled at once.
 
-    With :math:`m = (N - 1) / B` decode steps per finished request,
+    An arrival finds the B sequences of the mean in decode, and adds itself and what gathers while it is served,
 
-    .. math:: X = \frac{1}{n_c t_{mix} + (m - n_c)\, t(B)} \quad (n_c \le m), \qquad X = \frac{1}{n_c t_{mix}}
-        \quad (n_c > m)
+    .. math:: TPOT = \frac{t(B) + b / (1 - f)}{1 - s}, \qquad f = s + L (N - 1)\, b
 
     Parameters
     ----------
-    mixed_s : array_like
-        Time of a pass with the decode tokens and one chunk, t_mix; where chunks outnumber the decode steps of a
-        request, at (N - 1) / n_c sequences in decode. [s]
     step_s : array_like
-        Time of a decode step of the whole batch, t(B). [s]
-    chunks : array_like
-        Chunks of a prompt, n_c. [1]
-    batch : array_like
-        Sequences in decode, B. [sequence]
-    output_tokens : array_like
-        Tokens of an answer, N. [token]
+        Time of a decode step of the mean number of sequences, t(B). [s]
+    sequence_s : array_like
+        What one more sequence adds to a step, b. [s]
+    prefill_share : array_like
+        Share of the time that goes into prefill, s: arrivals per second times the time of a prefill; below 1. [1]
+    decode_per_s : array_like
+        Tokens to decode that arrive per second, L (N - 1). [token/s]
 
     Returns
     -------
     ndarray
-        In the broadcast shape of all. [1/s]
+        In the broadcast shape of all; infinite where f reaches 1. [s]
 
     Examples
     --------
-    >>> float(chunked_requests_per_s(0.05, 0.01, chunks=2, batch=10, output_tokens=101))  # 2 x 0.05 + 8 x 0.01
-    5.555555555555555
+    >>> float(arrivals_tpot_s(0.01, 0.0, prefill_share=0.5, decode_per_s=100))
+    0.02
     """
-    steps = (np.asarray(output_tokens) - 1) / np.asarray(batch)
-    alone = np.maximum(steps - np.asarray(chunks), 0.0) * np.asarray(step_s)
-    return 1.0 / (np.asarray(chunks) * np.asarray(mixed_s) + alone)
+    share, more = np.asarray(prefill_share, dtype=float), np.asarray(sequence_s, dtype=float)
+    left = 1.0 - share - np.asarray(decode_per_s) * more
+    met = np.asarray(step_s) + more / np.where(left > 0.0, left, 1.0)
+    return np.where(left > 0.0, met / np.where(left > 0.0, 1.0 - share, 1.0), np.inf)
 
 
 def most_requests_per_s(

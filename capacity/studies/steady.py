@@ -163,14 +163,18 @@ class Steady:
 
     def _times(self, batch: int, rate: float) -> tuple[float, float, float | None]:
         """TPOT, longer by the share of prefill, and TTFT with the wait for prompts ahead: mean and percentile. [s]"""
-        side = self.rests_on
-        alone, step_s = float(getattr(self.prefill, side)), float(getattr(self.steps(np.array([batch])), side)[0])
-        share = rate * alone / self.ranks
+        alone, step = (
+            float(getattr(self.prefill, self.rests_on)),
+            getattr(self.steps(np.array([batch, batch + 1])), self.rests_on),
+        )
+        share, step_s = rate * alone / self.ranks, float(step[0])
+        per_token = {"prefill_share": share, "decode_per_s": rate * (self.load.output_tokens - 1) / self.ranks}
+        tpot_s = float(steady_state.arrivals_tpot_s(step_s, (step[1] - step[0]) * self.ranks, **per_token))
         mean_s = alone + step_s / 2 + float(queueing.mean_wait_s(alone, share))
         if self.load.percentile is None:
-            return step_s / (1.0 - share), mean_s, None
+            return tpot_s, mean_s, None
         tail_s = alone + step_s + float(queueing.wait_at_percentile_s(alone, share, self.load.percentile))
-        return step_s / (1.0 - share), mean_s, tail_s
+        return tpot_s, mean_s, tail_s
 
     def evidence(self) -> dict[str, str]:
         """What kind of knowledge each side is."""
