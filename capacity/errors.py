@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 
 MAX_MESSAGE_LENGTH = 1200
@@ -81,12 +82,45 @@ def rephrase(error: ValidationError, where: str) -> SpecError:
             *table, name = item["loc"]
             sentences.append(": ".join(filter(None, (where, _place(table), f"{name} is missing"))))
             continue
-        message = item["msg"].removeprefix("Value error, ")
+        message = _in_words(item)
         place = f"{where}: {field}" if field else where
         given = "" if item["type"] == "value_error" else f", got {_short(item['input'])}"
         sentences.append(f"{place}: {message}{given}")
     more = f" (and {len(sentences) - 3} more)" if len(sentences) > 3 else ""
     return SpecError("; ".join(sentences[:3]) + more)
+
+
+# What a field must be, by the kind of the fault; numbers come from its context.
+_MUST = {
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be text",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "finite_number": "must be finite",
+    "greater_than": "must be above {gt:,.15g}",
+    "greater_than_equal": "must be at least {ge:,.15g}",
+    "less_than": "must be below {lt:,.15g}",
+    "less_than_equal": "must be at most {le:,.15g}",
+    "string_too_short": "must have at least {min_length} letters",
+    "string_too_long": "must have at most {max_length} letters",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "literal_error": "must be {expected}",
+}
+
+
+def _in_words(item: ErrorDetails) -> str:
+    """What is wrong with a field, in the words of this package."""
+    if item["type"] in _MUST:
+        return _MUST[item["type"]].format(**item.get("ctx", {}))
+    return item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
 
 
 def _place(location: Iterable[int | str]) -> str:

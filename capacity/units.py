@@ -1,4 +1,4 @@
-"""Units as people write them (bytes, rates, seconds), and number formats with their effective bits."""
+"""Units as people write them (bytes, rates, seconds, watts), and number formats with their effective bits."""
 
 from __future__ import annotations
 
@@ -21,6 +21,24 @@ _BYTE_UNITS = {"b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB}
 _BYTE_UNITS |= {"kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40}
 _BITS = re.compile("[KMGT]i?b")
 _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_PREFIXES = {"": 1, "k": KB, "m": MB, "g": GB, "t": TB, "p": 10**15}
+_FLOP_NAMES = ("flop/s", "flops", "op/s", "ops")
+
+
+class _Quantity(NamedTuple):
+    units: Mapping[str, float]
+    noun: str
+    example: str
+
+
+_QUANTITIES = {
+    "B": _Quantity(_BYTE_UNITS, "number of bytes", "80 GiB"),
+    "B/s": _Quantity({f"{unit}/s": factor for unit, factor in _BYTE_UNITS.items()}, "rate in bytes", "3 TB/s"),
+    "FLOP/s": _Quantity({p + name: f for name in _FLOP_NAMES for p, f in _PREFIXES.items()}, "rate", "989 TFLOP/s"),
+    "Hz": _Quantity({f"{prefix}hz": factor for prefix, factor in _PREFIXES.items()}, "clock", "1.98 GHz"),
+    "W": _Quantity({"w": 1, "kw": KB}, "power", "700 W"),
+    "s": _Quantity(_TIME_UNITS, "time", "50 ms"),
+}
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # 1,024 as sizes are printed, or 1_024 as in Python
 _QUANTITY = re.compile(rf"\s*({_WHOLE}(?:\.[0-9]*)?(?:e[+-]?[0-9]{{1,3}})?)\s*([A-Za-zµ/]*)\s*", re.IGNORECASE)
 MAX_QUANTITY_LETTERS = 100
@@ -39,7 +57,7 @@ def parse_bytes(text: str | float) -> int:
     >>> parse_bytes("80 GiB"), parse_bytes("80 GB")
     (85899345920, 80000000000)
     """
-    return int(_parse(text, _BYTE_UNITS, "number of bytes", "80 GiB"))
+    return int(_parse(text, _QUANTITIES["B"]))
 
 
 def parse_seconds(text: str | float) -> float:
@@ -48,10 +66,30 @@ def parse_seconds(text: str | float) -> float:
     >>> parse_seconds("50 ms")
     0.05
     """
-    return _parse(text, _TIME_UNITS, "time", "50 ms")
+    return _parse(text, _QUANTITIES["s"])
 
 
-def _parse(text: str | float, units: Mapping[str, float], kind: str, example: str) -> float:
+def parse_written(text: str, unit: str) -> float:
+    """A quantity written as text with its unit, in ``unit``: B, B/s, FLOP/s, Hz, W or s.
+
+    Raises
+    ------
+    CapacityError
+        For an unknown unit, none, bits ("3 Tb/s"), or a number that is negative or not finite.
+
+    Examples
+    --------
+    >>> parse_written("3 TB/s", "B/s"), parse_written("989.4 TFLOP/s", "FLOP/s")
+    (3000000000000.0, 989400000000000.0)
+    """
+    quantity = _QUANTITIES[unit]
+    if (match := _QUANTITY.fullmatch(text[:MAX_QUANTITY_LETTERS])) and not match[2]:
+        raise CapacityError(f"{text[:40]!r} has no unit; write a plain number or, for example, {quantity.example!r}")
+    return _parse(text, quantity)
+
+
+def _parse(text: str | float, quantity: _Quantity) -> float:
+    units, kind, example = quantity
     if isinstance(text, int | float) and not isinstance(text, bool):
         value, unit = float(text), ""
     else:

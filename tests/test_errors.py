@@ -28,7 +28,7 @@ BAD_OPTIONS = [
     (["--batch", str(2**31), "--context", str(2**32)], "2\\^31"),
     (["--batch", str(2**31), "--context", str(2**31)], "2\\^62"),
     (["--tensor-parallel", "3"], "32 attention heads"),
-    (["--memory-fraction", "1.5"], "memory_fraction.*less than or equal to 1"),
+    (["--memory-fraction", "1.5"], "memory_fraction.*must be at most 1"),
     (["--memory-fraction", "nan"], "memory_fraction"),
     (["--engine", "vlm"], "unknown engine 'vlm'; known: reference"),
     (["--weights", "bf17"], "nearest: bf16"),

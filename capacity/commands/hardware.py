@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from capacity.catalog.parts import hardware_ids, load_hardware
+from capacity.catalog.parts import hardware_ids, load_hardware, load_server, server_ids
 from capacity.commands.options import Json, Part, bytes_option
 from capacity.commands.output import as_json
-from capacity.errors import CapacityError, unknown_name
+from capacity.errors import CapacityError, SpecError, unknown_name
+from capacity.files.text_file import read_toml
 from capacity.presentation.figures import printable
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.server import ServerSpec
 from capacity.units import number_format
 
 app = typer.Typer(
@@ -19,7 +23,9 @@ app = typer.Typer(
     add_completion=False,
     help="Parts: list them, show one with its sources, check a file of yours.",
 )
-Words = Annotated[list[str] | None, typer.Argument(help="Only ids with all of these words.", show_default=False)]
+Words = Annotated[
+    list[str] | None, typer.Argument(help="Only parts with all these words in id or name.", show_default=False)
+]
 
 
 @app.command("list")
@@ -35,7 +41,7 @@ def list_parts(
     json: Json = False,
 ) -> None:
     """List parts with memory, bandwidth, peak and ridge point."""
-    parts = [load_hardware(name) for name in hardware_ids() if all(word.lower() in name for word in words or ())]
+    parts = _with_words(words or ())
     if vendor is not None:
         parts = _of_vendor(parts, vendor)
     least = bytes_option("memory", least_memory)
@@ -44,6 +50,8 @@ def list_parts(
     if computes is not None:
         number_format(computes)
         parts = [part for part in parts if part.peak(computes) is not None]
+    if not parts:
+        raise CapacityError("no part matches all that is given; leave out --vendor, --memory, --format or a word")
     if json:
         print(as_json([_row(part, computes or "bf16") for part in parts]))
         return
@@ -51,6 +59,25 @@ def list_parts(
     from capacity.presentation.sheets.hardware import parts_sheet
 
     terminal.show(parts_sheet(parts, computes or "bf16"))
+
+
+def _with_words(words: Sequence[str]) -> list[HardwareSpec]:
+    """The parts with all words in id or name; when there are none, an error that counts those with each."""
+    parts = [load_hardware(name) for name in hardware_ids()]
+    matching = [part for part in parts if all(_has(part, word) for word in words)]
+    if matching:
+        return matching
+    counts = {word: sum(_has(part, word) for part in parts) for word in dict.fromkeys(words)}
+    if len(counts) == 1:
+        raise CapacityError(unknown_name("part", words[0], hardware_ids()))
+    each = ", ".join(f"{word!r} alone: {count}" for word, count in counts.items())
+    raise CapacityError(f"no part has all of these words in its id or name ({each})")
+
+
+def _has(part: HardwareSpec, word: str) -> bool:
+    """Whether a word or phrase is in id or name; hyphens are spaces."""
+    wanted, *names = (text.lower().replace("-", " ") for text in (word, part.id, part.name))
+    return any(wanted in name for name in names)
 
 
 def _of_vendor(parts: list[HardwareSpec], vendor: str) -> list[HardwareSpec]:
@@ -96,9 +123,23 @@ def show_part(
 def check_parts(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="TOML files or ids.", show_default=False)],
 ) -> None:
-    """Check that part files are complete, sourced and free of contradictions; the first fault ends it."""
+    """Check that files of parts and servers are sourced and free of contradictions; the first fault ends it.
+
+    A part needs name, memory.bytes_per_s and a source for each figure. Fields, units, example: docs/part_files.md.
+    """
     for file in files:
-        spec = load_hardware(file)
-        if spec.memory.capacity_bytes is None:
-            raise CapacityError(f"{file}: memory.capacity_bytes is missing; a sizing needs it")
-        print(printable(f"{file}: holds ({spec.name})"))
+        spec = _part_or_server(file)
+        asks = isinstance(spec, HardwareSpec) and spec.memory.capacity_bytes is None
+        later = "; a sizing asks for memory.capacity_bytes, which the buyer chooses" if asks else ""
+        print(printable(f"{file}: holds ({spec.name}){later}"))
+
+
+def _part_or_server(file: str) -> HardwareSpec | ServerSpec:
+    """The part or the server in a file: a server names its device."""
+    return load_server(file) if file in server_ids() or _names_a_device(file) else load_hardware(file)
+
+
+def _names_a_device(file: str) -> bool:
+    with suppress(SpecError):  # a file that cannot be read is named by the loader
+        return file.endswith(".toml") and "device" in read_toml(file)
+    return False

@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from capacity.errors import SpecError, rephrase, unknown_name
 from capacity.inputs import LARGEST_COUNT
+from capacity.units import parse_written
 
 Evidence = Literal["computed", "measured", "published", "calibrated", "assumed"]
 _DOUBTS = {"assumed", "unverified"}  # lists of figures without a source
@@ -28,16 +29,27 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
 """A whole number from one to `LARGEST_COUNT`."""
 
 
-def _whole(value: Any) -> Any:
-    """A float without a fraction as an int: sizes are often written as 32e9."""
+def _size(value: Any) -> Any:
+    """Text with a unit, and a float without a fraction, as an int: sizes are often written as 32e9."""
+    if isinstance(value, str):
+        return int(parse_written(value, "B"))
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=2**53, strict=True)]
-"""A size of at least one byte that a float still holds exactly; 32e9 is read as 32_000_000_000."""
+def written_in(unit: str) -> BeforeValidator:
+    """Lets a number be written as text with its unit, as in "3 TB/s"."""
+    return BeforeValidator(lambda value: parse_written(value, unit) if isinstance(value, str) else value)
+
+
+Bytes = Annotated[int, BeforeValidator(_size), Field(ge=1, lt=2**53, strict=True)]
+"""A size of at least one byte that a float still holds exactly; 32e9 is read as 32_000_000_000, "80 GiB" as text."""
 
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+BytesPerSecond = Annotated[Positive, written_in("B/s")]
+Hertz = Annotated[Positive, written_in("Hz")]
+Watts = Annotated[Positive, written_in("W")]
+Seconds = Annotated[Positive, written_in("s")]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 

@@ -81,8 +81,8 @@ class HardwareSpec(Spec):
         """Memory available to programs: capacity less what the system reserves of a shared memory. [B]"""
         if self.memory.capacity_bytes is None:
             raise SpecError(
-                f"{self.id or self.name}: memory.capacity_bytes is not given (it depends on what is fitted); "
-                'give it with replace(**{"memory.capacity_bytes": ...}) or in a file with based_on'
+                f"{self.id or self.name}: memory.capacity_bytes is not given, since the buyer chooses what is fitted; "
+                f'give it in a file of yours: based_on = "{self.id or "..."}" and memory.capacity_bytes = "512 GiB"'
             )
         return self.memory.capacity_bytes - (self.memory.reserve_bytes or 0)
 

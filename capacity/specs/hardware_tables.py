@@ -8,7 +8,18 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from capacity.errors import unknown_name
-from capacity.specs.base import Bytes, Count, FrozenMapping, Positive, Spec
+from capacity.specs.base import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    FrozenMapping,
+    Hertz,
+    Positive,
+    Seconds,
+    Spec,
+    Watts,
+    written_in,
+)
 from capacity.units import number_formats
 
 PEAK_TABLES = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s")
@@ -24,7 +35,7 @@ def _known_path(name: str) -> str:
 
 PathName = Annotated[str, AfterValidator(_known_path)]
 Rate = Annotated[
-    float, Field(ge=1e6, le=1e20, allow_inf_nan=False, strict=True)
+    float, written_in("FLOP/s"), Field(ge=1e6, le=1e20, allow_inf_nan=False, strict=True)
 ]  # [FLOP/s], from a slow core to far beyond any part
 Rates = FrozenMapping[PathName, Rate]
 
@@ -35,7 +46,7 @@ class Memory(Spec):
     ``reserve_bytes`` is what the operating system reserves of a memory it shares (``unified``).
     """
 
-    bytes_per_s: Annotated[float, Field(ge=1e6, le=1e18, strict=True)]
+    bytes_per_s: Annotated[float, written_in("B/s"), Field(ge=1e6, le=1e18, strict=True)]
     capacity_bytes: Bytes | None = None
     datasheet_label: str | None = None
     kind: str | None = None
@@ -54,15 +65,15 @@ class Compute(Spec):
     """Units (SM, CU, core) and the clock that the peak rates assume."""
 
     units: Count | None = None
-    boost_hz: Positive | None = None
+    boost_hz: Hertz | None = None
 
 
 class Links(Spec):
     """Link to other devices. ``bytes_per_s_per_peer`` is given where one peer gets less than the whole rate."""
 
     kind: str
-    bytes_per_s_per_direction: Positive | None = None
-    bytes_per_s_per_peer: Positive | None = None
+    bytes_per_s_per_direction: BytesPerSecond | None = None
+    bytes_per_s_per_peer: BytesPerSecond | None = None
     domain_devices: Count | None = None
 
 
@@ -70,22 +81,22 @@ class HostLink(Spec):
     """Link to the host processor."""
 
     kind: str
-    bytes_per_s_per_direction: Positive | None = None
+    bytes_per_s_per_direction: BytesPerSecond | None = None
 
 
 class PowerMode(Spec):
     """A named power limit of the vendor and what it changes; None where no source states it."""
 
-    power_w: Positive
-    bytes_per_s: Positive | None = None
+    power_w: Watts
+    bytes_per_s: BytesPerSecond | None = None
     peak_factor: Positive | None = None
-    boost_hz: Positive | None = None
+    boost_hz: Hertz | None = None
 
 
 class Power(Spec):
     """Board or module power."""
 
-    tdp_w: Positive | None = None
+    tdp_w: Watts | None = None
     modes: FrozenMapping[str, PowerMode] = FrozenMapping()
 
 
@@ -97,17 +108,17 @@ class Measured(Spec):
     search, median of common shapes. ``allreduce_bytes_per_s`` is bus bandwidth of large messages.
     """
 
-    read_bytes_per_s: Positive | None = None
-    read_bytes_per_s_typical: Positive | None = None
-    copy_bytes_per_s: Positive | None = None
-    gemv_fixed_s: Positive | None = None
-    gemv_bytes_per_s: Positive | None = None
+    read_bytes_per_s: BytesPerSecond | None = None
+    read_bytes_per_s_typical: BytesPerSecond | None = None
+    copy_bytes_per_s: BytesPerSecond | None = None
+    gemv_fixed_s: Seconds | None = None
+    gemv_bytes_per_s: BytesPerSecond | None = None
     gemm_flop_per_s: Rates = FrozenMapping()
     gemm_flop_per_s_sustained: Rates = FrozenMapping()
     gemm_flop_per_s_typical: Rates = FrozenMapping()
-    allreduce_bytes_per_s: Positive | None = None
-    host_to_device_bytes_per_s: Positive | None = None
-    device_to_host_bytes_per_s: Positive | None = None
+    allreduce_bytes_per_s: BytesPerSecond | None = None
+    host_to_device_bytes_per_s: BytesPerSecond | None = None
+    device_to_host_bytes_per_s: BytesPerSecond | None = None
 
 
 class Allowance(Spec):

@@ -8,9 +8,12 @@ from typing import Any
 
 from capacity.specs.base import Source
 
+_RATES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"))
+_ENDINGS = (("_bytes", "B"), ("_hz", "Hz"), ("_w", "W"), ("_s", "s"))
+
 
 def figures(value: Any, path: str = "") -> Iterator[str]:
-    """Dotted names of every number in nested tables; booleans are not numbers.
+    """Dotted names of every number in nested tables, one written as text with its unit included; booleans are none.
 
     >>> list(figures({"memory": {"bytes_per_s": 3e12, "unified": False, "kind": "HBM3"}}))
     ['memory.bytes_per_s']
@@ -21,8 +24,19 @@ def figures(value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             yield from figures(inner, f"{path}.{index}")
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif (isinstance(value, int | float) and not isinstance(value, bool)) or (isinstance(value, str) and unit_of(path)):
         yield path
+
+
+def unit_of(figure: str) -> str:
+    """The unit of a figure, which its name ends in or, in a table of rates by format, begins with; "" for a count.
+
+    >>> unit_of("memory.bytes_per_s"), unit_of("peak_flop_per_s.bf16"), unit_of("compute.units")
+    ('B/s', 'FLOP/s', '')
+    """
+    name = figure.rpartition(".")[2]
+    rates = (unit for part, unit in _RATES if part in figure)
+    return next(rates, next((unit for ending, unit in _ENDINGS if name.endswith(ending)), ""))
 
 
 def named(figure: str, patterns: Iterable[str]) -> bool:

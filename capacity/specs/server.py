@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from capacity.specs.base import Bytes, Count, Evidence, Patterns, Positive, Source, Spec
+from capacity.specs.base import Bytes, BytesPerSecond, Count, Evidence, Patterns, Positive, Source, Spec, Watts
 from capacity.specs.provenance import cited, figures, named, require_sources
 
 
@@ -16,7 +16,7 @@ class Network(Spec):
     """The network out of the server, as one device's share of it in one direction."""
 
     kind: str
-    bytes_per_s_per_device: Positive | None = None
+    bytes_per_s_per_device: BytesPerSecond | None = None
 
     @model_validator(mode="after")
     def bits_are_not_bytes(self) -> Self:
@@ -34,7 +34,7 @@ class AllReduce(Spec):
     """Bus bandwidth of a large all-reduce among ``devices`` devices of this server."""
 
     devices: Count
-    bytes_per_s: Positive
+    bytes_per_s: BytesPerSecond
 
 
 class ServerSpec(Spec):
@@ -54,8 +54,8 @@ class ServerSpec(Spec):
     all_reduce: tuple[AllReduce, ...] = ()
     network: Network | None = None
     host_memory_bytes: Bytes | None = None
-    idle_w: Positive | None = None
-    full_w: Positive | None = None
+    idle_w: Watts | None = None
+    full_w: Watts | None = None
     rack_units: Positive | None = None
     sources: tuple[Source, ...] = ()
     unverified: Patterns = ()

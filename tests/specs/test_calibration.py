@@ -25,9 +25,9 @@ def test_a_measured_range_has_two_whole_ends(ends, sentence):
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("model_kind", "speech", "model_kind: Input should be 'language' or 'world'"),
-        ("phase", "encode", "phase: Input should be 'decode' or 'prefill'"),
-        ("launch_mode", "warp", "launch_mode: Input should be 'eager', 'compiled', 'graph' or 'tuned'"),
+        ("model_kind", "speech", "model_kind: must be 'language' or 'world'"),
+        ("phase", "encode", "phase: must be 'decode' or 'prefill'"),
+        ("launch_mode", "warp", "launch_mode: must be 'eager', 'compiled', 'graph' or 'tuned'"),
         ("launch_modes", "graph", "unknown field 'launch_modes'; nearest: launch_mode"),
     ],
 )

@@ -10,11 +10,10 @@ from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Column, Line, Listing, Section, Sheet
 from capacity.specs.base import Source
 from capacity.specs.hardware import HardwareSpec
+from capacity.specs.provenance import unit_of
 from capacity.supply.ceilings import ridge_point
 
 Row = tuple[Cell, ...]
-RATES = (("bytes_per_s", "B/s"), ("flop_per_s", "FLOP/s"))
-ENDINGS = (("_bytes", "B"), ("_hz", "Hz"), ("_w", "W"), ("_s", "s"))
 
 
 def parts_sheet(parts: Sequence[HardwareSpec], computes: str) -> Sheet:
@@ -32,8 +31,6 @@ def parts_sheet(parts: Sequence[HardwareSpec], computes: str) -> Sheet:
     doubt = "; ? marks what is unverified" if any(cell.evidence == "assumed" for row in rows for cell in row) else ""
     caption = f"Memory as the driver reports it, dense peaks, ridge point in FLOP/B{doubt}."
     section = Section("", columns, rows, caption=caption, evidence=None)
-    if not parts:
-        return Sheet("Parts", (Line("no part matches", "doubtful"),), ())
     return Sheet("Parts", (Line(counted(len(parts), "part")),), (section,))
 
 
@@ -67,16 +64,9 @@ def part_sheet(part: HardwareSpec) -> Sheet:
 def _figures(part: HardwareSpec) -> Section:
     data = part.model_dump()
     rows = tuple(
-        (Cell(figure), Cell(_lookup(data, figure), _unit(figure), part.evidence(figure))) for figure in part.figures()
+        (Cell(figure), Cell(_lookup(data, figure), unit_of(figure), part.evidence(figure))) for figure in part.figures()
     )
     return Section("Figures", (Column("figure", "id"), Column("value")), rows)
-
-
-def _unit(figure: str) -> str:
-    """The unit of a figure, which its name ends in or, in a table of rates by format, begins with."""
-    name = figure.rpartition(".")[2]
-    rates = (unit for part, unit in RATES if part in figure)
-    return next(rates, next((unit for ending, unit in ENDINGS if name.endswith(ending)), ""))
 
 
 def _lookup(data: Any, dotted: str) -> Any:
