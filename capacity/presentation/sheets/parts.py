@@ -55,7 +55,7 @@ def _where(table: PartTable) -> Line:
 def _answered(table: PartTable, rows: Sequence[PartRow]) -> Section:
     missed = any(row.missed for row in rows)
     ttft_rank = 2 if table.workload["max_ttft_s"] is None else 0
-    columns = [Column("part", "id"), Column("devices"), Column("TPOT bound"), Column("max batch", rank=1)]
+    columns = [Column("part", "id"), Column("devices", rank=1), Column("TPOT bound"), Column("max batch", rank=1)]
     columns += [Column("misses", "id")] if missed else []
     columns += [
         Column("TTFT bound", rank=ttft_rank),
@@ -79,7 +79,7 @@ def _row(row: PartRow, *, missed: bool) -> tuple[Cell, ...]:
         Cell(row.devices, "device"),
         Cell(row.tpot_bound_s, "s", row.evidence),
         Cell(row.max_batch, "sequence"),
-        *([Cell(", ".join(row.missed), tone="bad")] if missed else []),
+        *([Cell("both" if len(row.missed) > 1 else "".join(row.missed), tone="bad")] if missed else []),
         Cell(row.ttft_bound_s, "s"),
         Cell(row.tokens_per_s_bound, digits=0),
         Cell(row.margin_bytes, "B"),
