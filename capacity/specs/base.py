@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from html import escape
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -29,23 +29,23 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
 """A whole number from one to `LARGEST_COUNT`."""
 
 
-def _size(value: Any) -> Any:
-    """Text with a unit, and a float without a fraction, as an int: sizes are often written as 32e9."""
-    if isinstance(value, str):
-        return int(parse_written(value, "B"))
+def _whole(value: Any) -> Any:
+    """A float without a fraction as an int: sizes are often written as 32e9."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def written_in(unit: str) -> BeforeValidator:
-    """Lets a number be written as text with its unit, as in "3 TB/s"."""
-    return BeforeValidator(lambda value: parse_written(value, unit) if isinstance(value, str) else value)
+    """Lets a number be written as text with its unit, as in "3 TB/s"; bytes are rounded down to whole ones."""
+    number: Callable[[float], float] = int if unit == "B" else float
+    return BeforeValidator(lambda value: number(parse_written(value, unit)) if isinstance(value, str) else value)
 
 
-Bytes = Annotated[int, BeforeValidator(_size), Field(ge=1, lt=2**53, strict=True)]
-"""A size of at least one byte that a float still holds exactly; 32e9 is read as 32_000_000_000, "80 GiB" as text."""
+Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=2**53, strict=True)]
+"""A size of at least one byte that a float still holds exactly; 32e9 is read as 32_000_000_000."""
 
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+WrittenBytes = Annotated[Bytes, written_in("B")]
 BytesPerSecond = Annotated[Positive, written_in("B/s")]
 Hertz = Annotated[Positive, written_in("Hz")]
 Watts = Annotated[Positive, written_in("W")]

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 
 from capacity.errors import unknown_name
 from capacity.specs.base import (
-    Bytes,
     BytesPerSecond,
     Count,
     FrozenMapping,
@@ -18,6 +17,7 @@ from capacity.specs.base import (
     Seconds,
     Spec,
     Watts,
+    WrittenBytes,
     written_in,
 )
 from capacity.units import number_formats
@@ -47,13 +47,13 @@ class Memory(Spec):
     """
 
     bytes_per_s: Annotated[float, written_in("B/s"), Field(ge=1e6, le=1e18, strict=True)]
-    capacity_bytes: Bytes | None = None
+    capacity_bytes: WrittenBytes | None = None
     datasheet_label: str | None = None
     kind: str | None = None
     unified: bool = False
-    reserve_bytes: Bytes | None = None
-    l2_bytes: Bytes | None = None
-    last_level_cache_bytes: Bytes | None = None
+    reserve_bytes: WrittenBytes | None = None
+    l2_bytes: WrittenBytes | None = None
+    last_level_cache_bytes: WrittenBytes | None = None
 
     @property
     def cache_bytes(self) -> int:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from capacity.specs.base import Bytes, BytesPerSecond, Count, Evidence, Patterns, Positive, Source, Spec, Watts
+from capacity.specs.base import BytesPerSecond, Count, Evidence, Patterns, Positive, Source, Spec, Watts, WrittenBytes
 from capacity.specs.provenance import cited, figures, named, require_sources
 
 
@@ -53,7 +53,7 @@ class ServerSpec(Spec):
     scale_up_devices: Count | None = None
     all_reduce: tuple[AllReduce, ...] = ()
     network: Network | None = None
-    host_memory_bytes: Bytes | None = None
+    host_memory_bytes: WrittenBytes | None = None
     idle_w: Watts | None = None
     full_w: Watts | None = None
     rack_units: Positive | None = None

@@ -183,6 +183,7 @@ def test_a_figure_written_as_text_replaces_that_of_the_part_below_and_what_was_m
         ("memory.bytes_per_s", "3e12", "'3e12' has no unit; write a plain number or, for example, '3 TB/s'"),
         ("memory.bytes_per_s", "3 TFLOP/s", "unknown unit 'tflop/s'"),
         ("memory.capacity_bytes", "80", "'80' has no unit; write a plain number or, for example, '80 GiB'"),
+        ("memory.capacity_bytes", "1 GB/GB", "unknown unit 'gb/gb'"),
         ("memory.capacity_bytes", "80 GiB/s", "unknown unit 'gib/s'"),
         ("memory.capacity_bytes", [80], "must be a whole number, got [80]"),
         ("memory.unified", "maybe", "memory.unified: must be true or false, got 'maybe'"),

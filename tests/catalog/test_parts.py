@@ -123,6 +123,15 @@ def test_capacity_is_what_the_driver_reports(part_id, gigabytes):
         ("amd-mi300x-oam-192gb", "links.bytes_per_s_per_peer", 64e9),
         ("nvidia-l4-pcie-24gb", "compute.units", 58),
         ("amd-mi325x-oam-256gb", "memory.datasheet_label", "256 GB"),
+        ("nvidia-h100-sxm5-80gb", "peak_flop_per_s.bf16", 989.4e12),  # 1979 is sparse
+        ("nvidia-l40s-pcie-48gb", "peak_flop_per_s.fp8_e4m3", 733e12),
+        ("nvidia-b100-sxm-192gb", "peak_flop_per_s.bf16", 1750e12),
+        ("nvidia-jetson-agx-orin-64gb", "peak_flop_per_s.int8", 85.2e12),  # 275 adds sparsity and another engine
+        ("nvidia-jetson-agx-thor-128gb", "peak_flop_per_s.nvfp4", 1035e12),
+        ("nvidia-gb10-128gb", "peak_flop_per_s.nvfp4", 500e12),
+        ("nvidia-rtx-4090-24gb", "peak_flop_per_s.fp16", 165.2e12),
+        ("nvidia-rtx-5090-32gb", "peak_flop_per_s.fp16", 209.5e12),
+        ("nvidia-a100-sxm4-80gb", "peak_flop_per_s.fp16", 312e12),
     ],
 )
 def test_known_traps_are_put_right(part_id, field, right):
