@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -69,6 +70,49 @@ def test_a_printed_time_is_read_again(seconds):
 def test_a_peak_has_a_range(rate):
     with pytest.raises(CapacityError, match=r"peak_flop_per_s\.bf16"):
         cap.load_hardware(H100).replace(**{"peak_flop_per_s.bf16": rate})
+
+
+# The ranges are far beyond what is built: the largest shipped link has 1.3e12 B/s, clock 2.9e9 Hz, board 1,400 W.
+@pytest.mark.parametrize("value", [1e-300, 1e300])
+@pytest.mark.parametrize(
+    ("figure", "unit"),
+    [
+        ("peak_flop_per_s.bf16", "FLOP/s"),
+        ("memory.bytes_per_s", "B/s"),
+        ("links.bytes_per_s_per_direction", "B/s"),
+        ("host_link.bytes_per_s_per_direction", "B/s"),
+        ("measured.gemv_bytes_per_s", "B/s"),
+        ("measured.gemv_fixed_s", "s"),
+        ("compute.boost_hz", "Hz"),
+        ("power.tdp_w", "W"),
+    ],
+)
+def test_a_figure_of_a_part_has_a_range(figure, unit, value):
+    with pytest.raises(
+        CapacityError, match=rf"{re.escape(figure)}: must be (0 or )?from .* to .* {unit}, got 1e[+-]300"
+    ):
+        cap.load_hardware(H100).replace(**{figure: value})
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e300])
+@pytest.mark.parametrize("figure", ["network.bytes_per_s_per_device", "full_w", "idle_w", "rack_units"])
+def test_a_figure_of_a_server_has_a_range(figure, value):
+    with pytest.raises(CapacityError, match=rf"{re.escape(figure)}: must be from .* to .*, got 1e[+-]300"):
+        cap.load_server("nvidia-hgx-h100-8x80gb").replace(**{figure: value})
+
+
+@pytest.mark.parametrize("name", ["max_ttft_s", "max_tpot_s", "requests_per_s"])
+def test_a_figure_of_a_workload_has_a_range(name):
+    with pytest.raises(CapacityError, match=rf"{name}: must be from .* got 1.1e\+99"):
+        cap.Workload(**{name: 1.1e99})
+
+
+# The slowest part that the ranges allow, and the largest grid of times: no figure leaves a float.
+def test_times_of_the_slowest_part_are_finite():
+    slow = cap.load_hardware(H100).replace(**{"memory.bytes_per_s": 1e6, "peak_flop_per_s.bf16": 1e6})
+    step = cap.tpot(cap.load_model("llama-3-8b"), slow, BF16, batch=2**31, context_tokens=8192)
+    assert np.isfinite([step.bound, step.roofline]).all()
+    assert np.isfinite(cap.request_latency(1e15, 1e15, 2**31))
 
 
 @pytest.mark.parametrize("name", ["tdmpc2-5m", "v-jepa-2-vit-l", "v-jepa-2-vit-g"])

@@ -46,10 +46,6 @@ Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=2**53, strict=Tru
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 WrittenBytes = Annotated[Bytes, written_in("B")]
-BytesPerSecond = Annotated[Positive, written_in("B/s")]
-Hertz = Annotated[Positive, written_in("Hz")]
-Watts = Annotated[Positive, written_in("W")]
-Seconds = Annotated[Positive, written_in("s")]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 

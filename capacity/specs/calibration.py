@@ -6,8 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from capacity.specs.base import Count, Fraction, FrozenMapping, NonNegative, Positive, Source, Spec
+from capacity.specs.base import Count, Fraction, FrozenMapping, NonNegative, Source, Spec
 from capacity.specs.deployment import LaunchMode
+from capacity.specs.ranges import BytesPerS, FixedSeconds
 
 
 class Scope(Spec):
@@ -62,14 +63,14 @@ class Calibration(Spec):
     scope: Scope
     memory_efficiency: FrozenMapping[str, Fraction] = FrozenMapping({"default": 1.0})
     flop_efficiency: FrozenMapping[str, Fraction] = FrozenMapping({"default": 1.0})
-    layer_s: NonNegative = 0.0
-    launch_s: NonNegative = 0.0
-    sequence_s: NonNegative = 0.0
-    host_floor_s: NonNegative = 0.0
+    layer_s: FixedSeconds = 0.0
+    launch_s: FixedSeconds = 0.0
+    sequence_s: FixedSeconds = 0.0
+    host_floor_s: FixedSeconds = 0.0
     prefill_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     band_low: Annotated[float, Field(gt=0, le=1)]
     band_high: Annotated[float, Field(ge=1)]
-    read_bytes_per_s: Positive | None = None
+    read_bytes_per_s: BytesPerS | None = None
     typical_share: TypicalShare | None = None
     points: tuple[str, ...]
     hold_out: HoldOutError | None = None

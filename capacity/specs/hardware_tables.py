@@ -8,18 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from capacity.errors import unknown_name
-from capacity.specs.base import (
-    BytesPerSecond,
-    Count,
-    FrozenMapping,
-    Hertz,
-    Positive,
-    Seconds,
-    Spec,
-    Watts,
-    WrittenBytes,
-    written_in,
-)
+from capacity.specs.base import Count, FrozenMapping, Spec, WrittenBytes
+from capacity.specs.ranges import BytesPerS, Factor, FixedSeconds, FlopPerS, Hertz, Watts
 from capacity.units import number_formats
 
 PEAK_TABLES = ("peak_flop_per_s", "peak_flop_per_s_narrow", "vector_flop_per_s")
@@ -34,10 +24,7 @@ def _known_path(name: str) -> str:
 
 
 PathName = Annotated[str, AfterValidator(_known_path)]
-Rate = Annotated[
-    float, written_in("FLOP/s"), Field(ge=1e6, le=1e20, allow_inf_nan=False, strict=True)
-]  # [FLOP/s], from a slow core to far beyond any part
-Rates = FrozenMapping[PathName, Rate]
+Rates = FrozenMapping[PathName, FlopPerS]
 
 
 class Memory(Spec):
@@ -46,7 +33,7 @@ class Memory(Spec):
     ``reserve_bytes`` is what the operating system reserves of a memory it shares (``unified``).
     """
 
-    bytes_per_s: Annotated[float, written_in("B/s"), Field(ge=1e6, le=1e18, strict=True)]
+    bytes_per_s: BytesPerS
     capacity_bytes: WrittenBytes | None = None
     datasheet_label: str | None = None
     kind: str | None = None
@@ -72,8 +59,8 @@ class Links(Spec):
     """Link to other devices. ``bytes_per_s_per_peer`` is given where one peer gets less than the whole rate."""
 
     kind: str
-    bytes_per_s_per_direction: BytesPerSecond | None = None
-    bytes_per_s_per_peer: BytesPerSecond | None = None
+    bytes_per_s_per_direction: BytesPerS | None = None
+    bytes_per_s_per_peer: BytesPerS | None = None
     domain_devices: Count | None = None
 
 
@@ -81,15 +68,15 @@ class HostLink(Spec):
     """Link to the host processor."""
 
     kind: str
-    bytes_per_s_per_direction: BytesPerSecond | None = None
+    bytes_per_s_per_direction: BytesPerS | None = None
 
 
 class PowerMode(Spec):
     """A named power limit of the vendor and what it changes; None where no source states it."""
 
     power_w: Watts
-    bytes_per_s: BytesPerSecond | None = None
-    peak_factor: Positive | None = None
+    bytes_per_s: BytesPerS | None = None
+    peak_factor: Factor | None = None
     boost_hz: Hertz | None = None
 
 
@@ -108,23 +95,23 @@ class Measured(Spec):
     search, median of common shapes. ``allreduce_bytes_per_s`` is bus bandwidth of large messages.
     """
 
-    read_bytes_per_s: BytesPerSecond | None = None
-    read_bytes_per_s_typical: BytesPerSecond | None = None
-    copy_bytes_per_s: BytesPerSecond | None = None
-    gemv_fixed_s: Seconds | None = None
-    gemv_bytes_per_s: BytesPerSecond | None = None
+    read_bytes_per_s: BytesPerS | None = None
+    read_bytes_per_s_typical: BytesPerS | None = None
+    copy_bytes_per_s: BytesPerS | None = None
+    gemv_fixed_s: FixedSeconds | None = None
+    gemv_bytes_per_s: BytesPerS | None = None
     gemm_flop_per_s: Rates = FrozenMapping()
     gemm_flop_per_s_sustained: Rates = FrozenMapping()
     gemm_flop_per_s_typical: Rates = FrozenMapping()
-    allreduce_bytes_per_s: BytesPerSecond | None = None
-    host_to_device_bytes_per_s: BytesPerSecond | None = None
-    device_to_host_bytes_per_s: BytesPerSecond | None = None
+    allreduce_bytes_per_s: BytesPerS | None = None
+    host_to_device_bytes_per_s: BytesPerS | None = None
+    device_to_host_bytes_per_s: BytesPerS | None = None
 
 
 class Allowance(Spec):
     """An exception from a rule of the family: the value that holds here instead, and why."""
 
-    value: Positive
+    value: Factor
     reason: Annotated[str, Field(min_length=8)]
 
 

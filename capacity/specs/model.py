@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from capacity.errors import SpecError
-from capacity.specs.base import Count, CountOrZero, NonNegative, Source, Spec
+from capacity.specs.base import Count, CountOrZero, Source, Spec
 from capacity.specs.checkpoint import Checkpoint
+from capacity.specs.ranges import Flop
 
 Projection = Literal["query", "key", "value", "output"]
 Role = Literal["encoder", "decoder", "head", "resident"]
@@ -148,7 +149,7 @@ class StateMixer(Spec):
     matrices: tuple[Matrix, ...]
     vector_parameters: CountOrZero = 0
     state: tuple[StateTensor, ...] = ()
-    update_flop: NonNegative = 0.0
+    update_flop: Flop = 0.0
 
 
 class NoMixer(Spec):

@@ -8,15 +8,16 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from capacity.specs.base import BytesPerSecond, Count, Evidence, Patterns, Positive, Source, Spec, Watts, WrittenBytes
+from capacity.specs.base import Count, Evidence, Patterns, Source, Spec, WrittenBytes
 from capacity.specs.provenance import cited, figures, named, require_sources
+from capacity.specs.ranges import BytesPerS, RackUnits, Watts
 
 
 class Network(Spec):
     """The network out of the server, as one device's share of it in one direction."""
 
     kind: str
-    bytes_per_s_per_device: BytesPerSecond | None = None
+    bytes_per_s_per_device: BytesPerS | None = None
 
     @model_validator(mode="after")
     def bits_are_not_bytes(self) -> Self:
@@ -34,7 +35,7 @@ class AllReduce(Spec):
     """Bus bandwidth of a large all-reduce among ``devices`` devices of this server."""
 
     devices: Count
-    bytes_per_s: BytesPerSecond
+    bytes_per_s: BytesPerS
 
 
 class ServerSpec(Spec):
@@ -56,7 +57,7 @@ class ServerSpec(Spec):
     host_memory_bytes: WrittenBytes | None = None
     idle_w: Watts | None = None
     full_w: Watts | None = None
-    rack_units: Positive | None = None
+    rack_units: RackUnits | None = None
     sources: tuple[Source, ...] = ()
     unverified: Patterns = ()
     assumed: Patterns = ()

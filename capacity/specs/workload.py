@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from capacity.specs.base import Count, Positive, UserSpec
+from capacity.specs.base import Count, UserSpec
+from capacity.specs.ranges import PerSecond, Seconds
 
 
 class Workload(UserSpec):
@@ -17,9 +18,9 @@ class Workload(UserSpec):
     prompt_tokens: Count = 2048
     output_tokens: Count = 256
     concurrency: Count = 1
-    requests_per_s: Positive | None = None
-    max_ttft_s: Positive | None = None
-    max_tpot_s: Positive | None = None
+    requests_per_s: PerSecond | None = None
+    max_ttft_s: Seconds | None = None
+    max_tpot_s: Seconds | None = None
     percentile: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False, strict=True)] | None = None
 
     @property

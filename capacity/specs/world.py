@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from capacity.inputs import LARGEST_COUNT
 from capacity.specs.base import Bytes, Count, CountOrZero, FrozenMapping, NonNegative, Source, Spec
 from capacity.specs.model import ModelSpec, Stage
+from capacity.specs.ranges import Flop
 from capacity.units import FormatName
 
 HeadKind = Literal["autoregressive", "parallel", "flow", "diffusion", "maskgit", "planner", "none"]
@@ -99,7 +100,7 @@ class Encoder(Spec):
     tokens: TokenRule
     feeds_core: bool = True
     positions: FrozenMapping[str, CountOrZero] = FrozenMapping()
-    image_flop: NonNegative | None = None
+    image_flop: Flop | None = None
 
 
 class Head(Spec):
