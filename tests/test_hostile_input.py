@@ -115,13 +115,52 @@ def test_times_of_the_slowest_part_are_finite():
     assert np.isfinite(cap.request_latency(1e15, 1e15, 2**31))
 
 
-@pytest.mark.parametrize("name", ["tdmpc2-5m", "v-jepa-2-vit-l", "v-jepa-2-vit-g"])
-@pytest.mark.parametrize("ask", [cap.size, cap.tpot])
-def test_a_network_that_makes_no_tokens_is_not_sized(name, ask):
-    numbers = {} if ask is cap.size else {"batch": 1, "context_tokens": 10}
-    deploy = (None, BF16) if ask is cap.size else (BF16,)
-    with pytest.raises(CapacityError, match="has no decoder stage: it does not make tokens one at a time"):
-        ask(cap.load_world_model(name).model, cap.load_hardware(H100), *deploy, **numbers)
+# Their files: a planner, an encoder, recurrent and diffusion policies, and two cores behind which an expert acts.
+NO_TOKENS = {
+    "tdmpc2-5m": "has no decoder stage",
+    "v-jepa-2-vit-l": "has no decoder stage",
+    "oasis-500m": "has no decoder stage",
+    "dreamerv3-12m": "has no output head over a vocabulary",
+    "octo-base": "has no output head over a vocabulary",
+    "gr00t-n1.7-3b": "has no output head over a vocabulary",
+    "pi0": "answers through its stage expert",
+    "smolvla": "answers through its stage expert",
+}
+ASK_CONTROL = "it does not make tokens one at a time; ask control for a decision of its world model"
+QUESTIONS = {
+    "size": lambda model, part: cap.size(model, part, None, BF16),
+    "tpot": lambda model, part: cap.tpot(model, part, BF16, batch=1, context_tokens=10),
+    "ttft": lambda model, part: cap.ttft(model, part, BF16, batch=1, prompt_tokens=10),
+    "max_batch": lambda model, part: cap.max_batch(model, part, BF16, context_tokens=10),
+    "max_context": lambda model, part: cap.max_context(model, part, BF16, batch=1),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("name", NO_TOKENS)
+def test_a_network_that_makes_no_tokens_is_not_sized(name, question):
+    with pytest.raises(CapacityError, match=f"^{re.escape(name)} {NO_TOKENS[name]}: {ASK_CONTROL}$"):
+        QUESTIONS[question](cap.load_world_model(name).model, cap.load_hardware(H100))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("name", ["openvla-7b", "mineworld-300m", "iris"])
+def test_a_core_that_makes_tokens_is_sized(name, question):
+    assert QUESTIONS[question](cap.load_world_model(name).model, cap.load_hardware(H100)) is not None
+
+
+# An encoder keeps nothing between passes, so no context ends its batch.
+@pytest.mark.parametrize("name", ["v-jepa-2-vit-l", "tdmpc2-5m", "oasis-500m"])
+def test_a_network_without_a_decoder_has_no_context(name):
+    world, part = cap.load_world_model(name), cap.load_hardware(H100)
+    for subject in (world, world.model):
+        for ask in (
+            lambda subject: cap.max_batch(subject, part, BF16, context_tokens=10),
+            lambda subject: cap.max_context(subject, part, BF16, batch=1),
+            lambda subject: cap.kv_cache_bytes(subject, BF16, batch=1, context_tokens=10),
+        ):
+            with pytest.raises(CapacityError, match=f"{re.escape(name)} has no decoder stage: {ASK_CONTROL}"):
+                ask(subject)
 
 
 @pytest.mark.parametrize("ask", [cap.parameter_count, lambda model: cap.weight_bytes(model, BF16)])

@@ -10,7 +10,7 @@ from capacity.estimate.case import Case, check, check_specs, prepare
 from capacity.inputs import check_kind
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
-from capacity.specs.world import WorldModelSpec
+from capacity.specs.world import Subject, WorldModelSpec
 
 
 def checked_table(model: Any, deploy: Any) -> MemoryTable:
@@ -26,3 +26,14 @@ def checked_case(model: Any, hardware: Any, deploy: Any) -> Case:
     """The case, after refusing arguments of a wrong kind and a deployment that the model cannot have."""
     check_specs(model, hardware, deploy)
     return prepare(model, hardware, deploy)
+
+
+def check_keeps_context(subject: Subject) -> None:
+    """Refuse a question about a context of a network that keeps none, or of the bare network of a world model.
+
+    Raises
+    ------
+    CapacityError
+        Naming what it lacks and what to ask instead.
+    """
+    _ = subject.model.decoder if isinstance(subject, WorldModelSpec) else subject.language_decoder

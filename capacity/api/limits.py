@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.api._checked import checked_case
+from capacity.api._checked import check_keeps_context, checked_case
 from capacity.arrays import ArrayLike, plain
 from capacity.estimate import memory
 from capacity.inputs import whole
@@ -46,6 +46,7 @@ def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, con
     """
     context = whole("context_tokens", context_tokens)
     case = checked_case(model, hardware, deploy)
+    check_keeps_context(model)
     return plain(memory.max_batch(case.memory, case.budget, deploy, context_tokens=context))
 
 
@@ -82,5 +83,6 @@ def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, b
     """
     batch = whole("batch", batch)
     case = checked_case(model, hardware, deploy)
+    check_keeps_context(model)
     context, _ = memory.max_context(case.memory, case.budget, deploy, batch=batch, positions=case.model.positions)
     return plain(context)

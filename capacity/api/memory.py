@@ -12,6 +12,7 @@ from capacity.demand import parameters
 from capacity.demand.parameters import ParameterCount
 from capacity.demand.passes import local_sequences
 from capacity.estimate import moments
+from capacity.estimate.case import network
 from capacity.estimate.memory import refuse_overflow
 from capacity.estimate.usage import activation_bytes as peak_bytes
 from capacity.estimate.usage import cache_bytes
@@ -118,6 +119,7 @@ def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, cont
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens, minimum=0)
     same_shape(batch=batch, context_tokens=context)
     table = checked_table(model, deploy)
+    _ = network(model).decoder  # an encoder keeps no cache
     refuse_overflow(table, batch=batch, context_tokens=context)
     local = local_sequences(batch, deploy)
     held = [cache_bytes(kind.whole.content, sequences=local, context_tokens=context) for kind in table.kinds]

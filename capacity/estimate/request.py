@@ -29,7 +29,8 @@ from capacity.estimate.time import (
 )
 from capacity.results import OUTSIDE_TIME, Estimate
 from capacity.specs.calibration import Calibration
-from capacity.specs.world import Subject, WorldModelSpec
+from capacity.specs.model import ModelSpec
+from capacity.specs.world import Subject
 
 
 def tpot(case: Case, *, batch: ArrayLike, context_tokens: ArrayLike) -> Estimate:
@@ -127,14 +128,17 @@ def busy_s(case: Case, phases: tuple[Phase, ...]) -> tuple[FloatArray, FloatArra
 
 
 def check_makes_tokens(subject: Subject) -> None:
-    """Refuse a world model whose answer does not come token by token.
+    """Refuse a world model, or the bare network of one, whose answer does not come token by token.
 
     Raises
     ------
     CapacityError
         Naming its head and what to ask instead.
     """
-    if isinstance(subject, WorldModelSpec) and subject.head.kind != "autoregressive":
+    if isinstance(subject, ModelSpec):
+        _ = subject.language_decoder
+        return
+    if subject.head.kind != "autoregressive":
         head = "no head" if subject.head.kind == "none" else f"a {subject.head.kind} head"
         raise CapacityError(
             f"{subject.name} has {head}: its answer does not come token by token; ask for a decision with control"

@@ -197,6 +197,7 @@ Mixer = Annotated[Attention | LatentAttention | StateMixer | NoMixer, Field(disc
 FeedForward = Annotated[Dense | Experts | NoFeedForward, Field(discriminator="kind")]
 
 
+_ASK_CONTROL = "it does not make tokens one at a time; ask control for a decision of its world model"
 MAX_LAYERS = 2_000  # ten times the deepest network there is
 
 
@@ -274,7 +275,23 @@ class ModelSpec(Spec):
         for stage in self.stages:
             if stage.role == "decoder":
                 return stage
-        raise SpecError(f"{self.name} has no decoder stage: it does not make tokens one at a time")
+        raise SpecError(f"{self.name} has no decoder stage: {_ASK_CONTROL}")
+
+    @cached_property
+    def language_decoder(self) -> Stage:
+        """The decoder of a network whose answer is tokens of its vocabulary.
+
+        Raises
+        ------
+        SpecError
+            If it has no decoder, no output head, or a stage of its own that makes the answer.
+        """
+        if not any(tensor.part == "lm_head" for tensor in self.decoder.after):
+            raise SpecError(f"{self.name} has no output head over a vocabulary: {_ASK_CONTROL}")
+        for stage in self.stages:
+            if stage.role == "head":
+                raise SpecError(f"{self.name} answers through its stage {stage.name}: {_ASK_CONTROL}")
+        return self.decoder
 
     @model_validator(mode="after")
     def stages_have_their_own_names(self) -> Self:
