@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from capacity.errors import SpecError
 from capacity.specs.base import Count, CountOrZero, Source, Spec
 from capacity.specs.checkpoint import Checkpoint
+from capacity.specs.model_checks import contradictions
 from capacity.specs.ranges import Flop
 
 Projection = Literal["query", "key", "value", "output"]
@@ -279,13 +280,7 @@ class ModelSpec(Spec):
 
     @cached_property
     def language_decoder(self) -> Stage:
-        """The decoder of a network whose answer is tokens of its vocabulary.
-
-        Raises
-        ------
-        SpecError
-            If it has no decoder, no output head, or a stage of its own that makes the answer.
-        """
+        """The decoder, of a network whose answer is tokens of its vocabulary."""
         if not any(tensor.part == "lm_head" for tensor in self.decoder.after):
             raise SpecError(f"{self.name} has no output head over a vocabulary: {_ASK_CONTROL}")
         for stage in self.stages:
@@ -294,8 +289,8 @@ class ModelSpec(Spec):
         return self.decoder
 
     @model_validator(mode="after")
-    def stages_have_their_own_names(self) -> Self:
-        names = [stage.name for stage in self.stages]
-        if len(set(names)) != len(names):
-            raise ValueError(f"stage names repeat: {', '.join(names)}")
+    def parts_go_together(self) -> Self:
+        """Stages have names of their own; tables, head and mixers the widths and the vocabulary of the network."""
+        if wrong := "; ".join(contradictions(self)):
+            raise ValueError(wrong)
         return self
