@@ -49,6 +49,7 @@ def _whole_or_float(name: str, value: Any, minimum: int) -> Any:
         return array.astype(np.int64)
     if array.dtype.kind not in "iuf":
         raise wrong
+    _check_extent(name, array)
     return array
 
 
@@ -121,9 +122,20 @@ def _floats(name: str, value: ArrayLike | None, wanted: str) -> FloatArray:
         array = as_array(value)
         if array.dtype.kind not in "iufO":
             raise TypeError
+        _check_extent(name, array)
         return array.astype(float)
+    except CapacityError:
+        raise
     except (TypeError, ValueError, OverflowError):
         raise CapacityError(f"{name} must be {wanted}, got {shown(value)}") from None
+
+
+def _check_extent(name: str, array: Any) -> None:
+    """Refuse an array that numpy does not broadcast or that memory does not hold, before anything is made of it."""
+    if array.ndim > MAX_DIMENSIONS:
+        raise CapacityError(f"{name}: arrays of at most {MAX_DIMENSIONS} dimensions are allowed, got {array.ndim}")
+    if array.size > MAX_POINTS:
+        raise CapacityError(f"{name} has {array.size:,} points; at most {MAX_POINTS:,} are allowed")
 
 
 def as_array(value: Any) -> Any:
@@ -132,11 +144,14 @@ def as_array(value: Any) -> Any:
     Raises
     ------
     TypeError
-        Where numpy would turn booleans, or what a mask hides, into numbers.
+        Where numpy would turn booleans, or what a mask hides, into numbers, and where an object does not become one.
     """
     if _is_not_a_number(value):
         raise TypeError("booleans and masked entries are not accepted as numbers")
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except Exception as error:  # an object that offers an array may raise anything
+        raise TypeError("cannot be made an array") from error
 
 
 def _is_not_a_number(value: Any, depth: int = 0) -> bool:
@@ -202,7 +217,11 @@ def same_shape(**numbers: Any) -> None:
 def shown(value: Any) -> str:
     """A value as short text for a message."""
     try:
+        if type(value).__repr__ is object.__repr__:
+            return f"an object of type {type(value).__name__:.40}"
         text = repr(value) if isinstance(value, str) else str(value)
     except ValueError:  # an int too long to print, alone or inside a list
         text = "a number of thousands of digits"
+    except Exception:  # an object may raise anything when it is printed
+        text = f"an object of type {type(value).__name__:.40}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -112,7 +112,7 @@ class MomentRow:
         return sum(self.tensors.values())
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ActivationMoments(Result):
     """What is alive on one device at each moment of the widest pass, of ``tokens_in_flight`` tokens. [B], [token]"""
 
@@ -142,7 +142,7 @@ class LedgerLine:
     evidence: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Ledger(Result):
     """The memory of one device of pipeline ``rank``; ``devices`` of the replica are alike. [B]"""
 
@@ -190,7 +190,7 @@ class PhaseTime:
     attainable_s: float | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Decision(Result):
     """Time that one decision keeps the device busy: the sum of its phases. [s]
 

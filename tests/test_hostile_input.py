@@ -31,6 +31,11 @@ HUGE = {
 }  # fmt: skip
 
 
+def control_of_pi0(**changes):
+    cycle = {"period_s": 1.0, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0}
+    return cap.control(cap.load_world_model("pi0"), cap.load_hardware(H100), BF16, **cycle, **changes)
+
+
 def command(*arguments, **options):
     run = [sys.executable, "-m", "capacity.cli", *arguments]
     return subprocess.run(run, capture_output=True, text=True, timeout=120, check=False, **options)
@@ -177,6 +182,46 @@ def test_arrays_that_broadcast_beyond_memory_are_refused():
         cap.tpot(model, part, BF16, batch=np.ones((1,) * 33, int), context_tokens=1)
 
 
+class Raises:
+    """An object that offers an array and gives none."""
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("no array")
+
+
+class Unprintable(Raises):
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+SHAPES = {
+    "batch: arrays of at most 32 dimensions are allowed, got 33": np.ones((1,) * 33, int),
+    "batch has 1,000,000,000,000 points; at most 134,217,728 are allowed": np.broadcast_to(np.int64(1), (10**6, 10**6)),
+    "batch must be a whole number or an array of them, got an object of type Raises": Raises(),
+    "batch must be a whole number or an array of them, got an object of type Unprintable": Unprintable(),
+}
+
+
+@pytest.mark.parametrize("sentence", SHAPES)
+def test_an_array_that_cannot_be_held_is_refused_by_every_question(sentence):
+    model, part, batch = cap.load_model("llama-3-8b"), cap.load_hardware(H100), SHAPES[sentence]
+    for ask in (
+        lambda: cap.max_context(model, part, BF16, batch=batch),
+        lambda: cap.state_bytes(model, BF16, batch=batch),
+        lambda: cap.kv_cache_bytes(model, BF16, batch=batch, context_tokens=1),
+        lambda: cap.tpot(model, part, BF16, batch=batch, context_tokens=1),
+    ):
+        with pytest.raises(CapacityError, match=sentence):
+            ask()
+
+
+def test_a_time_that_cannot_be_held_is_refused():
+    with pytest.raises(CapacityError, match="ttft_s: arrays of at most 32 dimensions are allowed, got 33"):
+        cap.request_latency(np.ones((1,) * 33), 1.0, 1)
+    with pytest.raises(CapacityError, match="ttft_s must be a number, got an object of type Raises"):
+        cap.request_latency(Raises(), 1.0, 1)
+
+
 def test_a_name_is_text():
     with pytest.raises(CapacityError, match="name must be a str"):
         cap.load_world_model({"name": "x"}, name=3)
@@ -185,6 +230,8 @@ def test_a_name_is_text():
 def test_a_spec_is_not_changed_in_place():
     with pytest.raises(CapacityError, match=r"Deployment\.weights cannot be changed in place"):
         BF16.weights = "int8"
+    with pytest.raises(CapacityError, match=r"Deployment\.weights cannot be deleted"):
+        del BF16.weights
 
 
 def test_results_are_compared_and_hashed():
@@ -194,6 +241,8 @@ def test_results_are_compared_and_hashed():
     assert one == same
     assert one != other
     assert len({cap.size(model, part), cap.size(model, part)}) == 1
+    assert len({cap.activation_moments(model, BF16, batch=1, tokens=9) for _ in range(2)}) == 1
+    assert len({control_of_pi0() for _ in range(2)}) == 1
 
 
 def test_measured_ceilings_are_asked_for_with_true_or_false():

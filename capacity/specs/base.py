@@ -129,6 +129,16 @@ class Spec(BaseModel):
             f"{type(self).__name__}.{name} cannot be changed in place; make a copy with replace({name}=...)"
         )
 
+    def __delattr__(self, name: str) -> None:
+        """Refuse to delete a field, as `__setattr__` refuses to change one.
+
+        Raises
+        ------
+        SpecError
+            Always.
+        """
+        raise SpecError(f"{type(self).__name__}.{name} cannot be deleted; make a copy with replace({name}=...)")
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What a notebook shows: the text of a spec that has one of its own, else its fields."""
         own = type(self).__str__ is not BaseModel.__str__

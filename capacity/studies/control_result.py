@@ -59,7 +59,7 @@ class PowerSetting:
     stated: tuple[str, ...]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ControlPlan(Result):
     """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]
 

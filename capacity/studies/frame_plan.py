@@ -16,7 +16,7 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class FramePlan(Result):
     """The answer of `frames`. The prompt is encoded once per session and is not in the frame time. [s], [1/s], [B]
 

@@ -66,7 +66,7 @@ class PartRow:
         return self.devices is not None and not self.missed
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class PartTable(Result):
     """A model on many parts: parts that fit first, those that miss no objective before others, then by the bound on
     TPOT.

@@ -16,7 +16,7 @@ from capacity.studies.size import OperatingPoint, size_at, sized, workload_of
 from capacity.studies.what_if import CACHE_FORMATS, FORMATS, Alternative, Change, Effect, NotEvaluated, Setup, tried
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class WhatIf(Result):
     """A sizing, and what each change of it would give.
 

@@ -56,7 +56,7 @@ class MemoryComparison:
         return self.estimated_bytes / self.observed_bytes if self.observed_bytes else None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Observation(Result):
     """Memory of one forward pass. ``cuda_peak_bytes`` is None on a CPU; ``estimates`` need a model. [B]
 

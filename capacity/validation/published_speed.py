@@ -49,7 +49,7 @@ class Agreement:
     attainable_max: float | None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class PublishedSpeed(Result):
     """Bounds compared with published speeds: every row by itself, by kind, and those that cannot be compared.
 

@@ -67,7 +67,7 @@ class MemoryRow:
     cause: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class WorldValidation(Result):
     """The result of `validate`. ``bound_rows`` are the times whose number format is stated, so that a bound is one."""
 

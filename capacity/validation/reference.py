@@ -37,7 +37,7 @@ from capacity.validation.targets import (
 )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ReferenceCheck(Result):
     """All comparisons, the matrix of runs by quantity and device, error summaries and targets.
 
