@@ -250,6 +250,47 @@ def test_measured_ceilings_are_asked_for_with_true_or_false():
         cap.ridge_point(cap.load_hardware(H100), "bf16", attainable="no")
 
 
+def test_taken_bytes_are_whole():
+    with pytest.raises(CapacityError, match=r"taken_bytes must be a whole number of bytes from 0 to 2\^62, got 1.5"):
+        control_of_pi0(taken_bytes=1.5)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        ["--batch", "1", "--batch", "2"],
+        ["--batch=1", "--batch=1"],
+        ["--weights", "bf16", "--weights", "int8"],
+        ["--out", "a.json", "--out", "b.json"],
+    ],
+)
+def test_an_option_given_twice_is_refused(capsys, twice):
+    option = twice[0].partition("=")[0]
+    assert run([*SIZE, *twice]) == 2
+    assert capsys.readouterr().err == f"capacity: {option} is given 2 times; give it once\n"
+
+
+def test_an_option_of_every_command_is_given_once(capsys):
+    for arguments in (
+        ["control", "pi0", H100, "--period", "1 s", "--period", "2 s"],
+        ["frames", "oasis-500m", H100, "--frames-per-s", "1", "--frames-per-s", "2"],
+        ["validate", "--published", "speed", "--published", "world"],
+    ):
+        assert run(arguments) == 2
+        assert f"{arguments[-2]} is given 2 times" in capsys.readouterr().err
+
+
+def test_a_switch_says_the_same_twice(capsys):
+    assert run([*SIZE, "--json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fits"] is True
+
+
+@pytest.mark.parametrize("option", ["--batch", "--percentile", "--memory-fraction", "--requests-per-s"])
+def test_digits_of_other_scripts_are_no_number(capsys, option):
+    assert run([*SIZE, option, "\uff19"]) == 2
+    assert f"{option} must be a number, got '\uff19'" in capsys.readouterr().err
+
+
 def test_assumed_figures_are_a_list():
     with pytest.raises(CapacityError, match="assumed must be a list of names"):
         cap.load_hardware({"based_on": H100, "name": "y", "assumed": 3})

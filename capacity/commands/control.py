@@ -9,6 +9,7 @@ import typer
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
+from capacity.commands.app import CommandApp
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
@@ -27,7 +28,7 @@ from capacity.errors import CapacityError
 from capacity.studies.control import control as study
 from capacity.studies.deadline import check_present
 
-app = typer.Typer(add_completion=False)
+app = CommandApp(add_completion=False)
 _TIMES, _CYCLE = "Times, all required", "Control cycle"
 _RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(k?)hz\s*", re.IGNORECASE)
 

@@ -8,6 +8,7 @@ import typer
 
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
+from capacity.commands.app import CommandApp
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
@@ -24,7 +25,7 @@ from capacity.commands.options import (
 from capacity.commands.output import as_json, write_json
 from capacity.studies.frames import frames as study
 
-app = typer.Typer(add_completion=False)
+app = CommandApp(add_completion=False)
 
 
 def _session_option(name: str, metavar: str, about: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware, load_server, server_ids
+from capacity.commands.app import CommandApp
 from capacity.commands.options import Json, Part, bytes_option
 from capacity.commands.output import as_json
 from capacity.errors import CapacityError, SpecError, unknown_name
@@ -18,7 +19,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.specs.server import ServerSpec
 from capacity.units import number_format
 
-app = typer.Typer(
+app = CommandApp(
     no_args_is_help=True,
     add_completion=False,
     help="Parts: list them, show one with its sources, check a file of yours.",

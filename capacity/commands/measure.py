@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from capacity.commands.app import CommandApp
 from capacity.commands.options import file_option
 
-app = typer.Typer(add_completion=False)
+app = CommandApp(add_completion=False)
 
 
 @app.command(no_args_is_help=True)

@@ -9,6 +9,7 @@ import typer
 
 from capacity.catalog.models import load_model, model_ids
 from capacity.catalog.worlds import load_world_model, world_model_ids
+from capacity.commands.app import CommandApp
 from capacity.commands.names import subject_named
 from capacity.commands.options import Json
 from capacity.commands.output import as_json
@@ -20,7 +21,7 @@ from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import WorldModelSpec
 
-app = typer.Typer(
+app = CommandApp(
     no_args_is_help=True, add_completion=False, help="Models: list them, show one with its shapes, check a config.json."
 )
 Words = Annotated[list[str] | None, typer.Argument(help="Only names with all of these words.", show_default=False)]

@@ -211,7 +211,7 @@ def number_option(name: str, text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return float(text)
+        return float(text.encode("ascii"))  # digits of other scripts look like others than they are
     except ValueError:
         raise CapacityError(f"{_flag(name)} must be a number, got {text[:40]!r}") from None
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware
+from capacity.commands.app import CommandApp
 from capacity.commands.names import subject_named
 from capacity.commands.options import (
     DeploymentOptions,
@@ -28,7 +29,7 @@ from capacity.studies.size import OperatingPoint, sized, workload_of
 from capacity.studies.size_changes import WhatIf, what_if_at
 from capacity.studies.what_if import Setup
 
-app = typer.Typer(add_completion=False)
+app = CommandApp(add_completion=False)
 
 
 @app.command(no_args_is_help=True)

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from capacity.commands.app import CommandApp
 from capacity.commands.options import Json, Out, file_option
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
 from capacity.results import Result
 
-app = typer.Typer(add_completion=False)
+app = CommandApp(add_completion=False)
 
 
 class Published(StrEnum):

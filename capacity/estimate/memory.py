@@ -39,7 +39,8 @@ def refuse_overflow(table: MemoryTable, *, batch: ArrayLike, context_tokens: Arr
     """
     block_tokens, token, sequence = table.steepest_bytes
     blocks = np.ceil(np.divide(context_tokens, block_tokens)) * block_tokens
-    asked = np.asarray(batch, dtype=float) * (blocks * token + sequence)
+    with np.errstate(over="ignore"):  # infinity is too much as well
+        asked = np.asarray(batch, dtype=float) * (blocks * token + sequence)
     if np.any(asked >= MAX_BYTES):
         most = np.argmax(asked)
         pair = (np.broadcast_to(number, asked.shape).flat[most] for number in (batch, context_tokens))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import ceil
 from numbers import Real
 
 import numpy as np
@@ -92,16 +91,17 @@ def _phases(world: WorldModelSpec, deploy: Deployment, robots: int | range) -> t
 
 
 def whole_bytes(taken_bytes: float) -> int:
-    """Memory that other programs hold, rounded up. [B]
+    """Memory that other programs hold. [B]
 
     Raises
     ------
     CapacityError
-        If it is no number, negative or above 2^62.
+        If it is no whole number from 0 to 2^62.
     """
-    if not isinstance(taken_bytes, Real) or isinstance(taken_bytes, bool) or not 0 <= taken_bytes <= 2**62:
-        raise CapacityError(f"taken_bytes must be a number of bytes from 0 to 2^62, got {shown(taken_bytes)}")
-    return ceil(taken_bytes)
+    a_number = isinstance(taken_bytes, Real) and not isinstance(taken_bytes, bool)
+    if not a_number or not 0 <= taken_bytes <= 2**62 or taken_bytes != int(taken_bytes):
+        raise CapacityError(f"taken_bytes must be a whole number of bytes from 0 to 2^62, got {shown(taken_bytes)}")
+    return int(taken_bytes)
 
 
 def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deployment, list[str]]:

@@ -156,10 +156,11 @@ def test_a_world_model_without_steps_views_or_a_known_head_is_refused(change):
 
 def test_memory_that_others_hold_may_be_as_much_as_2_to_the_62_bytes():
     assert whole_bytes(2**62) == 2**62
-    assert whole_bytes(0.5) == 1
+    assert whole_bytes(8e9) == 8_000_000_000
 
-    with pytest.raises(CapacityError, match="from 0 to 2"):
-        whole_bytes(2**62 + 1)
+    for wrong in (2**62 + 1, 0.5, -1, float("nan"), True):
+        with pytest.raises(CapacityError, match=r"must be a whole number of bytes from 0 to 2\^62"):
+            whole_bytes(wrong)
 
 
 @pytest.mark.parametrize(("bound_only", "state"), [(False, "not excluded"), (True, "met")])

@@ -168,7 +168,7 @@ def test_nonsense_is_refused():
 
 @pytest.mark.parametrize("taken", [-1e13, float("nan"), "20 GB", None])
 def test_memory_taken_by_others_is_a_number_of_bytes(taken):
-    with pytest.raises(CapacityError, match=r"taken_bytes must be a number of bytes from 0 to 2\^62"):
+    with pytest.raises(CapacityError, match=r"taken_bytes must be a whole number of bytes from 0 to 2\^62"):
         plan(taken_bytes=taken)
 
 
