@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 import capacity
 from capacity.errors import CapacityError
 
-DONE, SHORT, WRONG_INPUT = 0, 1, 2
+DONE, SHORT, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {
     "size": "capacity.commands.size",
@@ -49,7 +49,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="How many accelerators does a model need, and how fast will it answer?",
-    epilog="Exit codes: 0 done; 1 does not fit or misses an objective; 2 wrong input.",
+    epilog="Exit codes: 0 done; 1 does not fit or misses an objective; 2 wrong input; 130 interrupted.",
 )
 
 
@@ -101,7 +101,7 @@ def run(arguments: list[str]) -> int:
         _drop_output()
         return _refuse(f"standard output: cannot be written ({error.strerror})")
     except (typer.Abort, KeyboardInterrupt):
-        return _refuse("interrupted")
+        return INTERRUPTED
     return code if isinstance(code, int) else DONE
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -421,3 +422,51 @@ def test_no_library_is_loaded_from_a_folder_that_others_may_write(tmp_path, monk
 
     assert cache_folder() != open_to_all
     assert stat.S_IMODE(cache_folder().lstat().st_mode) & 0o022 == 0
+
+
+def test_a_link_given_for_the_answer_leads_to_it(tmp_path):
+    (tmp_path / "answer.json").write_text("old")
+    (tmp_path / "link.json").symlink_to("answer.json")
+    (tmp_path / "new.json").symlink_to("made.json")
+
+    for name in ("link.json", "new.json"):
+        assert run([*SIZE, "--out", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).is_symlink()
+    assert json.loads((tmp_path / "answer.json").read_text()) == json.loads((tmp_path / "made.json").read_text())
+
+
+def test_the_answer_replaces_no_pipe_device_or_folder(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "device.json").symlink_to(os.devnull)
+    (tmp_path / "loop.json").symlink_to("loop.json")
+
+    for name in ("pipe.json", "folder.json", "device.json", "loop.json"):
+        assert run([*SIZE, "--out", str(tmp_path / name)]) == 2
+        assert f"{name}: cannot be written (" in capsys.readouterr().err
+    assert stat.S_ISFIFO((tmp_path / "pipe.json").stat().st_mode)
+    assert (tmp_path / "device.json").resolve() == Path(os.devnull)
+
+
+# 130 is 128 + SIGINT, as shells report it; the first interrupt comes while modules are loaded, the second at work.
+@pytest.mark.parametrize("loading", ["capacity.cli", "capacity.studies.parts"])
+def test_an_interrupt_ends_a_command_without_a_traceback(tmp_path, loading):
+    interrupt = f"""import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {loading!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+sys.argv[1:] = ["size", "llama-3-8b", "--all-parts"]
+from capacity.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", interrupt], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_code_of_an_interrupt_is_documented(capsys):
+    run(["--help"])
+    assert "130 interrupted" in " ".join(capsys.readouterr().out.split())

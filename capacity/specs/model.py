@@ -291,6 +291,6 @@ class ModelSpec(Spec):
     @model_validator(mode="after")
     def parts_go_together(self) -> Self:
         """Stages have names of their own; tables, head and mixers the widths and the vocabulary of the network."""
-        if wrong := "; ".join(contradictions(self)):
+        if wrong := "; ".join(contradictions(self.stages, self.vocabulary)):
             raise ValueError(wrong)
         return self

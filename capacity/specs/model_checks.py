@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from capacity.specs.model import ModelSpec, Stage, Tensor
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 
-def contradictions(model: ModelSpec) -> Iterator[str]:
+class Tensor(Protocol):
+    """What the checks see of a tensor outside the layers."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def tied(self) -> bool: ...
+
+
+class Stage(Protocol):
+    """What the checks see of a stage."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def layers(self) -> Sequence[Any]: ...
+    @property
+    def before(self) -> Sequence[Tensor]: ...
+    @property
+    def after(self) -> Sequence[Tensor]: ...
+
+
+def contradictions(stages: Sequence[Stage], vocabulary: int) -> Iterator[str]:
     """One sentence per part that does not go with the others, with the stage it belongs to."""
-    names = [stage.name for stage in model.stages]
+    names = [stage.name for stage in stages]
     if len(set(names)) != len(names):
         yield f"stage names repeat: {', '.join(names)}"
-    for stage in model.stages:
+    for stage in stages:
         if stage.role == "decoder":
-            yield from (f"stage {stage.name}: {found}" for found in _tables(stage, model.vocabulary))
+            yield from (f"stage {stage.name}: {found}" for found in _tables(stage, vocabulary))
         yield from (f"stage {stage.name}: {found}" for found in _mixers(stage))
 
 
