@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE_LENGTH = 1200
+_KEY = re.compile(r"[\w.-]{1,80}", re.ASCII)
 
 
 class CapacityError(ValueError):
@@ -69,8 +71,32 @@ def unknown_name(kind: str, given: str, allowed: Iterable[str]) -> str:
     given = given if len(given) <= 80 else given[:77] + "..."
     if close:
         return f"unknown {kind} {given!r}; nearest: {', '.join(close)}"
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    return f"unknown {kind} {given!r}; known: {shown}"
+    return f"unknown {kind} {given!r}; known: {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+
+
+def key_name(key: object) -> str:
+    """A key of a file in quotes; what is no short identifier is not repeated: the file may be no spec at all.
+
+    >>> print(key_name("hidden_sise"), key_name("password: hunter2"))
+    'hidden_sise' (a name that is no identifier)
+    """
+    text = str(key)
+    return repr(text) if _KEY.fullmatch(text) else "(a name that is no identifier)"
+
+
+def unknown_field(key: object, allowed: Iterable[str]) -> str:
+    """One sentence for a key of a file that is none of its fields.
+
+    >>> unknown_field("hidden_sise", ["hidden_size"])
+    "unknown field 'hidden_sise'; nearest: hidden_size"
+    """
+    if _KEY.fullmatch(str(key)):
+        return unknown_name("field", str(key), allowed)
+    return f"unknown field {key_name(key)}; known: {_some(list(allowed))}"
 
 
 def rephrase(error: ValidationError, where: str) -> SpecError:

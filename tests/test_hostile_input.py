@@ -470,3 +470,45 @@ main()
 def test_the_code_of_an_interrupt_is_documented(capsys):
     run(["--help"])
     assert "130 interrupted" in " ".join(capsys.readouterr().out.split())
+
+
+# As the id of a file says nothing of what is in it, the part says so itself.
+def test_a_file_that_replaces_a_shipped_part_says_so(tmp_path):
+    path = tmp_path / f"{H100}.toml"
+    path.write_text('based_on = "nvidia-l4-pcie-24gb"\nname = "not what the id says"\n')
+
+    assert cap.load_hardware(H100, folders=tmp_path).notes[-1] == f"{path} replaces the shipped part of this id"
+    assert not any("replaces" in note for note in cap.load_hardware(H100).notes)
+    assert not any("replaces" in note for note in cap.load_hardware(path).notes)
+
+
+def test_a_file_may_change_the_shipped_part_of_its_own_name(tmp_path):
+    (tmp_path / f"{H100}.toml").write_text(f'based_on = "{H100}"\nname = "ours"\nmemory.bytes_per_s = 3.0e12\n')
+    (tmp_path / "ours.toml").write_text('based_on = "ours"\nname = "ours"\n')
+    own, shipped = cap.load_hardware(H100, folders=tmp_path), cap.load_hardware(H100)
+
+    assert (own.memory.bytes_per_s, own.peak_flop_per_s) == (3.0e12, shipped.peak_flop_per_s)
+    assert {"memory.bytes_per_s", "peak_flop_per_s.bf16"} <= set(own.assumed)
+    with pytest.raises(CapacityError, match="based_on is circular: ours -> ours"):
+        cap.load_hardware("ours", folders=tmp_path)
+
+
+SECRET = "hunter2 is the password"
+
+
+@pytest.mark.parametrize("name", ["secret.txt", "secret", "secret.toml", "secret.json", "secret.yaml"])
+@pytest.mark.parametrize("text", [f'"{SECRET}" = 1', f'{{"{SECRET}": 1, "{SECRET}": 2}}', f"{SECRET}: 1", SECRET])
+def test_a_file_that_is_no_spec_is_not_repeated(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    for read in (cap.load_hardware, cap.load_server, cap.load_model, cap.load_world_model, cap.load_deployment):
+        with pytest.raises(CapacityError) as refused:
+            read(path)
+        assert "hunter2" not in str(refused.value)
+
+
+def test_a_part_is_read_from_toml_alone(tmp_path):
+    path = tmp_path / "id_rsa"
+    path.write_text("key = 1")
+    with pytest.raises(CapacityError, match=r"id_rsa: a part is a \.toml file"):
+        cap.load_hardware(path)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import SpecError, unknown_name
+from capacity.errors import SpecError, unknown_field
 from capacity.files.json_file import read_object
 from capacity.files.text_file import read_toml
 from capacity.specs.base import Spec
@@ -90,7 +90,7 @@ def _known_fields(path: Path, kind: type[Spec]) -> dict[str, Any]:
     table = _read_table(path)
     for name in table:
         if name not in kind.model_fields:
-            raise SpecError(f"{path}: {unknown_name('field', name, kind.model_fields)}")
+            raise SpecError(f"{path}: {unknown_field(name, kind.model_fields)}")
     return table
 
 

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import SpecError, unknown_name
+from capacity.errors import SpecError, unknown_field, unknown_name
 from capacity.files import package_data
 from capacity.files.json_file import kind_of, read_object
 from capacity.files.text_file import name_or_path
@@ -100,7 +100,7 @@ def _from_table(data: Mapping[str, Any], where: str) -> ModelSpec:
         return import_model(data, name=None)
     for key in data:
         if key not in _FIELDS:
-            raise SpecError(f"{where}: {unknown_name('field', str(key), _FIELDS)}")
+            raise SpecError(f"{where}: {unknown_field(key, _FIELDS)}")
     config = data["config"]
     if not isinstance(config, Mapping):
         raise SpecError(f"{where}: config must be an object, got a {kind_of(config)}")

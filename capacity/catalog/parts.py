@@ -187,12 +187,16 @@ def _cached_table(path: str, stamp: Stamp) -> dict[str, Any]:
 
 def _hardware_file(name: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec:
     path = _file(name, "part", "hardware_specs", user)
-    return _cached_hardware(path, file_stamp(path), _base(_table(path), path, user, (*chain, name)))
+    shipped = _shipped_file(name)
+    replaces = path not in (name, shipped) and os.path.isfile(shipped)
+    return _cached_hardware(path, file_stamp(path), _base(_table(path), path, user, (*chain, name)), replaces)
 
 
 @lru_cache(maxsize=512)
-def _cached_hardware(path: str, stamp: Stamp, base: HardwareSpec | None) -> HardwareSpec:
-    return _hardware(_table(path), path, base)
+def _cached_hardware(path: str, stamp: Stamp, base: HardwareSpec | None, replaces: bool) -> HardwareSpec:
+    part = _hardware(_table(path), path, base)
+    note = (f"{path} replaces the shipped part of this id",) if replaces else ()
+    return part.model_copy(update={"notes": (*part.notes, *note)})
 
 
 def _hardware(data: dict[str, Any], where: str, base: HardwareSpec | None) -> HardwareSpec:
@@ -200,12 +204,18 @@ def _hardware(data: dict[str, Any], where: str, base: HardwareSpec | None) -> Ha
 
 
 def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[str, ...]) -> HardwareSpec | None:
-    """The part that a table is based on, read again if its file has changed; None where it has none."""
+    """The part that a table is based on, read again if its file has changed; None where it has none.
+
+    A file that replaces a shipped part may be based on it under the name that they share.
+    """
     name = data.get("based_on")
     if name is None:
         return None
     if not isinstance(name, str):
         raise SpecError(f"{where}: based_on must be the id of a part, got {name!r:.60}")
+    shipped = _shipped_file(name)
+    if chain[-1:] == (name,) and where != shipped and os.path.isfile(shipped):
+        return _hardware_file(name, (), chain[:-1])
     if len(chain) > _MAX_CHAIN or name in chain:
         raise SpecError(f"{where}: based_on is circular: {' -> '.join((*chain, name))}")
     return _hardware_file(name_or_path(name, "part"), user, chain)
@@ -262,6 +272,8 @@ def _server(data: dict[str, Any], where: str, user: tuple[str, ...]) -> ServerSp
 def _file(name: str, kind: str, subfolder: str, user: tuple[str, ...]) -> str:
     """The file that an id or a path means."""
     if name.endswith(".toml") or os.sep in name:
+        if not name.endswith(".toml"):
+            raise SpecError(f"{name[:200]}: a {kind} is a .toml file")
         if not os.path.isfile(name):
             raise SpecError(f"no {kind} file at {name[:200]!r}")
         return name
@@ -286,6 +298,10 @@ def _search(subfolder: str, user: tuple[str, ...]) -> list[str]:
     places = [os.path.join(folder, subfolder) for folder in user]
     places += [folder if own_name == "hardware_specs" else os.path.join(folder, own_name) for folder in user]
     return [*places, _shipped(subfolder)]
+
+
+def _shipped_file(name: str) -> str:
+    return os.path.join(_shipped("hardware_specs"), f"{name}.toml")
 
 
 @cache

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from capacity.errors import SpecError
+from capacity.errors import SpecError, key_name
 
 MAX_FILE_BYTES = 10_000_000
 
@@ -121,5 +121,5 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise SpecError(f"key {repeated[:80]!r} is given more than once")
+        raise SpecError(f"key {key_name(repeated)} is given more than once")
     return table

@@ -6,7 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import SpecError
+from capacity.errors import SpecError, key_name
 from capacity.files.text_file import read_text
 
 MAX_YAML_BYTES = 100_000  # ten times the largest file of a known project; the parser takes 20 s for a megabyte
@@ -67,7 +67,7 @@ def _size(node: Any, sizes: dict[int, int], where: str) -> int:
             keys = [key.value for key, _ in inner if key.id == "scalar"]
             repeated = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
             if repeated is not None:
-                raise SpecError(f"{where}: {str(repeated)[:80]!r} is given twice in one table")
+                raise SpecError(f"{where}: {key_name(repeated)} is given twice in one table")
             inner = [part for pair in inner for part in pair]
         sizes[id(node)] = 1 + sum(_size(part, sizes, where) for part in inner)
     return sizes[id(node)]

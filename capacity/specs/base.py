@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from capacity.errors import SpecError, rephrase, unknown_name
+from capacity.errors import SpecError, rephrase, unknown_field, unknown_name
 from capacity.inputs import LARGEST_COUNT
 from capacity.units import parse_written
 
@@ -106,7 +106,7 @@ class Spec(BaseModel):
         """Refuse an unknown field with the nearest one of the same table."""
         for name in data if isinstance(data, Mapping) else ():
             if name not in cls.model_fields:
-                raise ValueError(unknown_name("field", str(name), cls.model_fields))
+                raise ValueError(unknown_field(name, cls.model_fields))
         return data
 
     @cached_property
