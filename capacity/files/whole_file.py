@@ -34,6 +34,6 @@ def _target(path: Path) -> Path:
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if target.exists() and not target.is_file():
+    if target.exists() and not (target.is_file() or target.is_dir()):  # a folder is refused when it would be replaced
         raise OSError(errno.EINVAL, "not a regular file")
     return target

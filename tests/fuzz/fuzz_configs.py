@@ -975,6 +975,8 @@ def run(target: Target, indices: Iterable[int], report: Report) -> Tally:
         if outcome not in ("accepted", "refused"):
             tally.faults[outcome] += 1
             report.add(target.name, index, case, outcome, text, place)
+        if tally.cases % options.every == 0:
+            print(json.dumps({target.name: asdict(tally)}), file=sys.stderr, flush=True)
     return tally
 
 
@@ -990,6 +992,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", help="JSON lines with every fault, and how to make it again")
     parser.add_argument("--replay", default="", help="one case, as target:index with the --seed of its run, printed")
     parser.add_argument("--show", type=int, default=5, help="faults printed of each class and place")
+    parser.add_argument("--every", type=int, default=1000, help="cases after which the tally so far goes to stderr")
     options = parser.parse_args()
     if options.replay:
         options.targets = options.replay.partition(":")[0]
