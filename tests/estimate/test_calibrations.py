@@ -102,8 +102,8 @@ def test_a_layer_of_another_kind_has_no_estimate(fitted, part, make_decoder, kin
 def test_a_model_of_several_stages_has_no_estimate(fitted, part, make_decoder):
     fitted()
     model = mixed(make_decoder)
-    prior = model.decoder.model_copy(update={"name": "prior", "role": "resident"})
-    both = ModelSpec(name="policy", stages=(model.decoder, prior), vocabulary=1000)
+    second = model.decoder.model_copy(update={"name": "second"})
+    both = ModelSpec(name="policy", stages=(model.decoder, second), vocabulary=1000)
 
     assert cap.tpot(both, part, BF16, batch=1, context_tokens=50).value is None
 

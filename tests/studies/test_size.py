@@ -162,9 +162,9 @@ def test_weak_figures_are_named_with_what_is_wrong_with_them(measured_part, llam
 
 
 def test_replaced_figures_of_the_model_are_echoed():
-    found = cap.size(cap.load_model(MODEL).replace(vocabulary=1000), cap.load_hardware(PART), None, BF16)
+    found = cap.size(cap.load_model(MODEL).replace(positions=1000), cap.load_hardware(PART), None, BF16)
 
-    assert f"{MODEL}: vocabulary" in found.assumed
+    assert f"{MODEL}: positions" in found.assumed
 
 
 # gpt-oss: OpenAI's files hold the experts in mxfp4 and the rest in bf16.
