@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE_LENGTH = 1200
+MAX_WITH_ALL_WORDS = 8
 _KEY = re.compile(r"[\w.-]{1,80}", re.ASCII)
 
 
@@ -49,13 +50,32 @@ def _printable(character: str) -> str:
 
 
 def nearest_names(given: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
-    """Names in ``allowed`` nearest to ``given``, ignoring case: those with that prefix, then the closest first."""
+    """Names in ``allowed`` nearest to ``given``, ignoring case and separators.
+
+    First all that hold its words, or words that begin with them (up to `MAX_WITH_ALL_WORDS`), in the order of
+    ``allowed``; then, up to ``limit``, the closest, and those that hold it anywhere.
+
+    >>> nearest_names("H200 SXM", ["nvidia-gh200-96gb", "nvidia-h200-nvl-141gb", "nvidia-h200-sxm5-141gb"])
+    ['nvidia-h200-sxm5-141gb']
+    """
     wanted, names = given.lower(), {name.lower(): name for name in allowed}
-    begin = [name for name in names if wanted and name.startswith(wanted)]
+    words = _words(wanted)
+    holding = [name for name in names if words and all(_holds(name, word) for word in words)]
+    holding.sort(key=lambda name: (name != wanted, len(set(words) - set(_words(name))), not name.startswith(wanted)))
     close = difflib.get_close_matches(wanted, names, n=limit, cutoff=0.5)
-    inside = [name for name in names if wanted in name]
-    begin.sort(key=lambda name: name != wanted)  # equal but for case comes first
-    return [names[name] for name in dict.fromkeys((*begin, *close, *inside))][:limit]
+    inside = [name for name in names if wanted and wanted in name]
+    others = [] if len(words) == 1 and holding else [*close, *inside]
+    found = list(dict.fromkeys((*holding[:MAX_WITH_ALL_WORDS], *others)))
+    return [names[name] for name in found[: max(limit, min(len(holding), MAX_WITH_ALL_WORDS))]]
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[^0-9a-z.]+", name) if word]
+
+
+def _holds(name: str, word: str) -> bool:
+    """Whether a word of ``name`` is ``word`` or begins with it."""
+    return any(one.startswith(word) for one in _words(name))
 
 
 def unknown_name(kind: str, given: str, allowed: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 import capacity as cap
 from capacity.cli import run
+from capacity.errors import nearest_names
 
 MODEL, PART = "llama-2-7b", "nvidia-h100-sxm5-80gb"
 LLAMA = {
@@ -333,3 +334,25 @@ def test_the_nearest_number_format_begins_as_given_whatever_its_case(capsys, giv
 def test_an_empty_table_of_launch_modes_is_refused():
     with pytest.raises(cap.CapacityError, match="launch_mode must name the mode of at least one phase"):
         cap.Deployment(launch_mode={})
+
+
+# Names as people type them; a GH200 is no H200.
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("h200", ["nvidia-h200-nvl-141gb", "nvidia-h200-sxm5-141gb"]),
+        ("H200 SXM", ["nvidia-h200-sxm5-141gb"]),
+        (
+            "orin-nano",
+            ["nvidia-jetson-orin-nano-4gb", "nvidia-jetson-orin-nano-8gb", "nvidia-jetson-orin-nano-super-8gb"],
+        ),
+        ("l4", ["nvidia-l4-pcie-24gb", "nvidia-l40-pcie-48gb", "nvidia-l40s-pcie-48gb"]),
+    ],
+)
+def test_all_parts_that_hold_the_words_typed_are_named(typed, found):
+    assert nearest_names(typed, cap.hardware_ids())[: len(found)] == found
+
+
+def test_the_form_that_servers_hold_is_named_first():
+    with pytest.raises(cap.CapacityError, match=r"nearest: nvidia-h200-sxm5-141gb, nvidia-h200-nvl-141gb$"):
+        cap.load_hardware("h200")

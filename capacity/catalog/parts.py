@@ -281,7 +281,8 @@ def _file(name: str, kind: str, subfolder: str, user: tuple[str, ...]) -> str:
         path = os.path.join(folder, f"{name}.toml")
         if os.path.isfile(path):
             return path
-    raise SpecError(unknown_name(kind, name, _ids(subfolder, user)))
+    commonest_first = sorted(_ids(subfolder, user), key=lambda one: "-sxm" not in one)  # the form that servers hold
+    raise SpecError(unknown_name(kind, name, commonest_first))
 
 
 def _ids(subfolder: str, user: tuple[str, ...]) -> tuple[str, ...]:

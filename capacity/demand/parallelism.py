@@ -8,6 +8,8 @@ from capacity.errors import CapacityError
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec, Stage
 
+MAX_TRIED = 64  # degrees tried and named where one is refused
+
 
 def cut_stages(model: ModelSpec) -> tuple[Stage, ...]:
     """The stages whose layers tensor parallelism cuts; encoders are held whole on every rank."""
@@ -37,12 +39,49 @@ def check_parallelism(model: ModelSpec, deploy: Deployment) -> None:
             f"pipeline_split {', '.join(map(str, split))} adds up to {sum(split)}, not to the "
             f"{model.decoder.layer_count} layers of {model.name}"
         )
-    for stage in cut:
+    try:
+        _check_degrees(model, deploy.tensor_parallel, deploy.expert_parallel or 1)
+    except CapacityError as error:
+        raise CapacityError(f"{error}; {_ways(model, deploy)}") from None
+
+
+def _check_degrees(model: ModelSpec, tensor_parallel: int, expert_parallel: int) -> None:
+    """Refuse degrees that do not divide the heads or experts of a layer."""
+    for stage in cut_stages(model):
         name = model.name if stage.role == "decoder" else f"{model.name}, stage {stage.name}"
         for group in stage.layers:
             mixer, forward = group.mixer, group.feed_forward
-            mixers.of(mixer).check_sharding(mixer, name, tensor_parallel=deploy.tensor_parallel)
-            feed_forwards.of(forward).check_sharding(forward, name, expert_parallel=deploy.expert_parallel or 1)
+            mixers.of(mixer).check_sharding(mixer, name, tensor_parallel=tensor_parallel)
+            feed_forwards.of(forward).check_sharding(forward, name, expert_parallel=expert_parallel)
+
+
+def _ways(model: ModelSpec, deploy: Deployment) -> str:
+    """The degrees that work, and the pipeline where the model can be one."""
+    tensor = [one for one in range(1, MAX_TRIED + 1) if _divides(model, one, 1)]
+    if not _divides(model, deploy.tensor_parallel, 1):
+        pipeline = any(stage.role == "decoder" and stage.layer_count > 1 for stage in model.stages)
+        other = ", or pipeline_parallel, which gives each device whole layers" if pipeline else ""
+        return f"tensor_parallel can be {_listed(tensor)}{other}"
+    experts = [one for one in range(1, MAX_TRIED + 1) if _divides(model, 1, one)]
+    return f"expert_parallel can be {_listed(experts)}, where it divides tensor_parallel x data_parallel"
+
+
+def _divides(model: ModelSpec, tensor_parallel: int, expert_parallel: int) -> bool:
+    try:
+        _check_degrees(model, tensor_parallel, expert_parallel)
+    except CapacityError:
+        return False
+    return True
+
+
+def _listed(degrees: list[int]) -> str:
+    """Degrees as people list alternatives.
+
+    >>> _listed([1, 2, 4]), _listed([1])
+    ('1, 2 or 4', '1')
+    """
+    *most, last = map(str, degrees)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def check_overrides(model: ModelSpec, deploy: Deployment) -> None:

@@ -16,14 +16,13 @@ from itertools import accumulate
 
 from capacity.demand.formats import stored_format
 from capacity.demand.modules import modules
-from capacity.demand.parallelism import check_overrides, check_parallelism
+from capacity.demand.parallelism import MAX_TRIED, check_overrides, check_parallelism
 from capacity.demand.weights import Module
 from capacity.errors import CapacityError, Unsupported
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import ModelSpec
 from capacity.units import number_format
 
-MAX_TRIED = 64  # tensor-parallel degrees named where one is refused
 STORED_ALLOWANCE = 0.02  # scales, index tables and buffers of the many writers of quantised files
 
 
@@ -56,7 +55,10 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
         stored formats contradict the bytes of the checkpoint.
     """
     if deploy.draft is not None:
-        raise Unsupported("draft: speculation is counted by control(..., draft=...), not by sizes and step times")
+        raise Unsupported(
+            "draft: sizes and step times do not count speculation yet; leave it out (control(..., draft=...) counts it "
+            "for the decisions of a world model)"
+        )
     check_parallelism(model, deploy)
     check_overrides(model, deploy)
     if deploy.weights == AS_STORED:

@@ -7,6 +7,7 @@ import pytest
 import capacity as cap
 from capacity.demand.parallelism import check_overrides
 from capacity.demand.placement import weight_shards
+from capacity.errors import CapacityError
 
 
 def override(layers):
@@ -35,3 +36,14 @@ def test_bytes_of_experts_over_devices_are_whole_numbers(mixtral_8x7b):
     deploy = cap.Deployment(weights="bf16", tensor_parallel=2, data_parallel=2, expert_parallel=2)
 
     assert all(type(shard.total_bytes) is int for shard in weight_shards(mixtral_8x7b, deploy))
+
+
+# Llama-2-70B has 64 heads and 8 KV heads: 1 to 64 by doubling; its 80 layers are the other way.
+def test_a_refused_degree_is_answered_with_those_that_work():
+    with pytest.raises(CapacityError, match=r"tensor_parallel can be 1, 2, 4, 8, 16, 32 or 64, or pipeline_parallel"):
+        weight_shards(cap.load_model("llama-2-70b"), cap.Deployment(tensor_parallel=6))
+
+
+def test_a_refused_degree_of_experts_is_answered_with_those_that_work():
+    with pytest.raises(CapacityError, match=r"expert_parallel can be 1, 2, 4, 8, 16, 32 or 64, where it divides"):
+        weight_shards(cap.load_model("deepseek-v3"), cap.Deployment(data_parallel=3, expert_parallel=3))

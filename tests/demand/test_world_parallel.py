@@ -156,10 +156,10 @@ def test_one_device_exchanges_nothing(openvla, pi0):
 @pytest.mark.parametrize(
     ("name", "ways", "sentence"),
     [
-        ("pi0", 3, "must divide the 8 attention heads of pi0$"),
-        ("openvla-7b", 64, "must divide the 32 attention heads of openvla-7b$"),
-        ("oasis-500m", 32, "must divide the 16 attention heads of oasis-500m, stage dit$"),
-        ("v-jepa-2-ac", 32, "must divide the 16 attention heads of v-jepa-2-ac, stage predictor$"),
+        ("pi0", 3, "must divide the 8 attention heads of pi0;"),
+        ("openvla-7b", 64, "must divide the 32 attention heads of openvla-7b;"),
+        ("oasis-500m", 32, "must divide the 16 attention heads of oasis-500m, stage dit;"),
+        ("v-jepa-2-ac", 32, "must divide the 16 attention heads of v-jepa-2-ac, stage predictor;"),
     ],
 )
 def test_a_degree_that_does_not_divide_the_heads_names_the_stage(name, ways, sentence):
