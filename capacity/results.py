@@ -21,6 +21,7 @@ OUTSIDE_DECISION = (
 )
 
 Binding = Literal["weights", "memory", "max_sequences", "positions"]
+MemoryVerdict = Literal["fits", "tight", "does not fit"]
 
 
 class Result:
@@ -144,9 +145,12 @@ class LedgerLine:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Ledger(Result):
-    """The memory of one device of pipeline ``rank``; ``devices`` of the replica are alike. [B]"""
+    """The memory of one device of pipeline ``rank``; ``devices`` of the replica are alike. [B]
 
-    DERIVED: ClassVar = ("margin_bytes",)
+    ``outside_bytes`` is what the engine does not plan with; ``runtime_bytes`` what a process takes that no line holds.
+    """
+
+    DERIVED: ClassVar = ("margin_bytes", "left_bytes", "tight")
 
     rank: int
     devices: int
@@ -154,6 +158,8 @@ class Ledger(Result):
     total_bytes: int
     usable_bytes: int
     capacity_bytes: int
+    outside_bytes: int = 0
+    runtime_bytes: int = 0
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_MEMORY
@@ -162,6 +168,16 @@ class Ledger(Result):
     def margin_bytes(self) -> int:
         """What is left of the usable memory; negative when it does not fit. [B]"""
         return self.usable_bytes - self.total_bytes
+
+    @property
+    def left_bytes(self) -> int:
+        """What no line takes of the device, within the plan of the engine or outside it. [B]"""
+        return self.margin_bytes + self.outside_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether all lines fit, and the rest is less than the runtime needs."""
+        return self.margin_bytes >= 0 and self.left_bytes < self.runtime_bytes
 
     def line(self, name: str) -> int:
         """Bytes of the lines called ``name``. [B]"""
@@ -237,6 +253,14 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class SharedMemory:
+    """What of a memory shared with the system is set aside for it, and what more it is expected to keep. [B]"""
+
+    set_aside_bytes: int
+    expected_bytes: int
+
+
+@dataclass(frozen=True)
 class Enough:
     """The fewest devices on which a case fits that does not fit as asked, and what that rests on. [device]"""
 
@@ -252,7 +276,8 @@ class Sizing(Result):
     Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1.
     ``binding`` is a code for what limits the case: its weights alone, memory, the sequences that the deployment allows
     or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``ridge_format`` is the compute
-    format of most of a decode step; ``enough`` is how many devices would do, where it does not fit. ``evidence`` says
+    format of most of a decode step; ``verdict`` is "tight" where all that is counted fits and the runtime, which is
+    not, may find no room; ``shared`` is None for a part with a memory of its own; ``enough`` is how many devices would do, where it does not fit. ``evidence`` says
     for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
     """
 
@@ -267,7 +292,7 @@ class Sizing(Result):
     tpot_context_tokens: int
     prompt_tokens: int
     fits: bool
-    verdict: Literal["fits", "does not fit"]
+    verdict: MemoryVerdict
     binding: Binding
     margin_bytes: int
     weight_bytes: int
@@ -290,6 +315,7 @@ class Sizing(Result):
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
     enough: Enough | None = None
+    shared: SharedMemory | None = None
 
     @property
     def missed(self) -> bool:

@@ -23,6 +23,7 @@ def ledgers(
     *,
     batch: int,
     context_tokens: int,
+    runtime_bytes: int = 0,
     assumed: tuple[str, ...] = (),
 ) -> tuple[Ledger, ...]:
     """The memory of one device of each distinct kind, heaviest first.
@@ -37,6 +38,8 @@ def ledgers(
         Parallelism.
     batch, context_tokens : int
         Sequences of the replica, and tokens of each. [sequence], [token]
+    runtime_bytes : int
+        What a process takes that no row holds. [B]
     assumed : tuple of str
         What was not stated, a line each.
     """
@@ -45,13 +48,16 @@ def ledgers(
     found = []
     for kind in table.kinds:
         lines = _lines(kind, local, context_tokens)
+        planned = budget.planned_bytes(kind.loaded_bytes)
         one = Ledger(
             rank=kind.ranks[0],
             devices=deploy.tensor_parallel * deploy.data_parallel,
             lines=lines,
             total_bytes=sum([line.held_bytes for line in lines]),
-            usable_bytes=budget.planned_bytes(kind.loaded_bytes),
+            usable_bytes=planned,
             capacity_bytes=budget.capacity_bytes,
+            outside_bytes=budget.outside_bytes(planned),
+            runtime_bytes=runtime_bytes,
             assumed=assumed,
         )
         found += [one, *[replace(one, rank=rank) for rank in kind.ranks[1:]]]

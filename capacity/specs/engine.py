@@ -49,6 +49,7 @@ class EngineSpec(Spec):
     """One engine, as ``data/engines`` describes it.
 
     Without ``pools`` all rows are added up. Rows named in ``outside_fraction`` lie in what the budget leaves.
+    ``counts_runtime``: context and libraries are rows too; otherwise they need room that no row takes.
     """
 
     name: str
@@ -56,6 +57,7 @@ class EngineSpec(Spec):
     policies: Policies
     pools: tuple[Pool, ...] = ()
     outside_fraction: tuple[str, ...] = ()
+    counts_runtime: bool = True
     sources: tuple[Source, ...]
 
     @model_validator(mode="after")

@@ -34,6 +34,7 @@ from capacity.studies.deadline import (
     shares,
     stall_share,
 )
+from capacity.studies.provenance import shared_memory
 from capacity.studies.robots import robots_per_device
 from capacity.studies.what_if import FORMATS, Tried, cheapest, sorted_out
 
@@ -222,6 +223,10 @@ def _plan(
         robots=robots_per_device(case, timing, bound_only=bound_only),
         needed_bytes=case.needed_bytes(case.robots),
         usable_bytes=case.usable_bytes,
+        memory=case.memory_verdict,
+        runtime_bytes=case.runtime_bytes,
+        left_bytes=case.left_bytes,
+        shared=shared_memory(case.hardware, case.deploy, taken_bytes=case.taken_bytes),
         changes=changes,
         not_evaluated=not_evaluated,
         cheapest=None if verdict.met and verdict.fits else cheapest(changes),

@@ -13,6 +13,7 @@ from capacity.arrays import ArrayLike, BoolArray, FloatArray
 from capacity.demand.decisions import decision_phases
 from capacity.demand.phases import Phase
 from capacity.engines.budget import Budget
+from capacity.engines.runtime import runtime_bytes
 from capacity.errors import CapacityError
 from capacity.estimate import memory
 from capacity.estimate.attainable import attainable_by_phase
@@ -21,7 +22,7 @@ from capacity.estimate.case import Case, prepare
 from capacity.estimate.decision import decide, decision_s
 from capacity.estimate.time import arithmetic_of
 from capacity.inputs import shown
-from capacity.results import Decision
+from capacity.results import Decision, MemoryVerdict
 from capacity.specs.base import FrozenMapping
 from capacity.specs.deployment import Deployment, LaunchMode
 from capacity.specs.hardware import HardwareSpec
@@ -76,6 +77,23 @@ class ControlCase:
     def usable_bytes(self) -> int:
         """Memory of one device for decisions, less what other programs hold. [B]"""
         return self.budget.planned_bytes()
+
+    @property
+    def left_bytes(self) -> int:
+        """What neither the robots nor other programs take of the device. [B]"""
+        return self.budget.capacity_bytes - self.budget.reserved_bytes - self.needed_bytes(self.robots)
+
+    @property
+    def runtime_bytes(self) -> int:
+        """What a process takes that is in none of the counted uses. [B]"""
+        return runtime_bytes(self.hardware, self.deploy, taken_bytes=self.taken_bytes)
+
+    @property
+    def memory_verdict(self) -> MemoryVerdict:
+        """Tight where all that is counted fits, and the rest is less than the runtime needs."""
+        if not self.fits(self.robots):
+            return "does not fit"
+        return "tight" if self.left_bytes < self.runtime_bytes else "fits"
 
     def fits(self, robots: ArrayLike) -> BoolArray:
         """Whether each number of robots fits in memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from capacity.results import OUTSIDE_MEMORY, Decision, Result
+from capacity.results import OUTSIDE_MEMORY, Decision, MemoryVerdict, Result, SharedMemory
 from capacity.studies.deadline import Timing, Verdict
 from capacity.studies.what_if import Change, NotEvaluated
 
@@ -64,7 +64,9 @@ class ControlPlan(Result):
     """The answer of `control`. Rates carry their meaning in their names; there is no bare "Hz". [s], [1/s], [B]
 
     ``binds`` is the largest entry of ``shares``, or "memory" where the case does not fit. ``interval_s`` is the time
-    between starts of decisions under the schedule.
+    between starts of decisions under the schedule. ``memory`` is "tight" where all that is counted fits and
+    ``left_bytes`` are fewer than ``runtime_bytes``, which are not; ``shared`` is None for a part with a memory of its
+    own.
     """
 
     DERIVED: ClassVar = ("met", "state")
@@ -90,6 +92,10 @@ class ControlPlan(Result):
     robots: Robots
     needed_bytes: int
     usable_bytes: int
+    memory: MemoryVerdict
+    runtime_bytes: int
+    left_bytes: int
+    shared: SharedMemory | None
     changes: tuple[Change, ...]
     not_evaluated: tuple[NotEvaluated, ...]
     cheapest: Change | None

@@ -41,7 +41,7 @@ class PartRow:
     ``fits`` is the verdict on the devices as given; ``devices`` is None where no tensor parallelism
     of at most 64 devices in one link domain fits, which ``shortage`` explains, or where the part cannot answer, for
     which ``reason`` says why. Bounds, and the objectives ``missed`` even at them, are those on ``devices``, and
-    ``evidence`` is that of the TPOT bound. ``assumed`` is what the answer rests on and no source says of the part.
+    ``evidence`` is that of the TPOT bound; ``tight`` says that the runtime may find no room on those devices. ``assumed`` is what the answer rests on and no source says of the part.
     """
 
     part: str
@@ -59,6 +59,7 @@ class PartRow:
     reason: str = ""
     shortage: Shortage | None = None
     evidence: str = ""
+    tight: bool = False
 
     @property
     def holds(self) -> bool:
@@ -154,6 +155,7 @@ def _answered(part: HardwareSpec, sizing: Sizing, fits_as_given: bool) -> PartRo
         missed=tuple(objective.name for objective in sizing.objectives if objective.missed),
         assumed=() if fits_as_given else assumed_domain(part),
         evidence=sizing.evidence["tpot.bound"],
+        tight=sizing.verdict == "tight",
     )
 
 

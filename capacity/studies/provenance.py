@@ -8,15 +8,16 @@ from functools import lru_cache
 from capacity.demand.arithmetic import arithmetic
 from capacity.demand.feed_forwards import routes
 from capacity.demand.placement import weight_shards
+from capacity.engines.runtime import system_bytes
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
-from capacity.results import Estimate
+from capacity.results import Estimate, SharedMemory
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.provenance import named
 from capacity.specs.workload import Workload
 from capacity.supply.paths import ordinary_path
-from capacity.units import format_bytes, number_format
+from capacity.units import number_format
 
 UNUSED = ("requests_per_s", "percentile")  # of a workload: they ask about many requests, not about one replica
 WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
@@ -108,8 +109,6 @@ def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
     remarks = list(model.notes if case.world is None else dict.fromkeys((*model.notes, *case.world.notes)))
     if model.positions is not None and memory_tokens > model.positions:
         remarks.append(f"context {memory_tokens:,} is beyond the {model.positions:,} positions of {model.name}")
-    if case.hardware.memory.unified:
-        remarks.append(_sharing(case.hardware, case.deploy))
     routed, dequantised = _standing_notes(case)
     if routed and batch > 1:
         remarks.append(
@@ -119,11 +118,12 @@ def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
     return (*remarks, *dequantised)
 
 
-def _sharing(part: HardwareSpec, deploy: Deployment) -> str:
-    """What of a memory shared with the system is set aside."""
-    kept = (part.memory.reserve_bytes or 0) + deploy.reserved_bytes
-    aside = f"{format_bytes(kept)} are set aside for them" if kept else "nothing is set aside for them"
-    return f"the system and other programs share this memory: {aside}; reserved_bytes (--taken) sets more aside"
+def shared_memory(part: HardwareSpec, deploy: Deployment, *, taken_bytes: int = 0) -> SharedMemory | None:
+    """What of a memory shared with the system is set aside, and expected to be kept beyond it; None of its own. [B]"""
+    if not part.memory.unified:
+        return None
+    aside = (part.memory.reserve_bytes or 0) + deploy.reserved_bytes + taken_bytes
+    return SharedMemory(aside, system_bytes(part, deploy, taken_bytes=taken_bytes))
 
 
 @lru_cache(maxsize=512)

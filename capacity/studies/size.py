@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from capacity.demand.parameters import parameter_count
+from capacity.engines.runtime import runtime_bytes
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.ledger import ledgers
 from capacity.formulas import serving
-from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, Objective, Sizing
+from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, MemoryVerdict, Objective, Sizing
 from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import DEFAULT_WORKLOAD, Workload
 from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.devices import fewest_devices
-from capacity.studies.provenance import evidence, notes, unused, weak_figures, workload_assumptions
+from capacity.studies.provenance import evidence, notes, shared_memory, unused, weak_figures, workload_assumptions
 from capacity.supply.ceilings import ridge_point
 
 NOT_MODELLED = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
@@ -131,6 +132,7 @@ def size_at(
         deploy,
         batch=at.batch,
         context_tokens=at.memory_tokens,
+        runtime_bytes=runtime_bytes(hardware, deploy),
         assumed=assumed,
     )
     max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
@@ -152,7 +154,7 @@ def size_at(
         tpot_context_tokens=at.tpot_context_tokens,
         prompt_tokens=at.prompt_tokens,
         fits=fits,
-        verdict="fits" if fits else "does not fit",
+        verdict=_verdict(ledger, fits=fits),
         binding=_binding(case, at, ledger[0], weight_bytes, max_batch),
         margin_bytes=ledger[0].margin_bytes,
         weight_bytes=weight_bytes,
@@ -174,7 +176,15 @@ def size_at(
         evidence=evidence(case, tpot, ttft),
         notes=(*notes(case, at.batch, at.memory_tokens), *unused(workload)),
         not_modelled=(*NOT_MODELLED, *request.encode_left_out(case)),
+        shared=shared_memory(hardware, deploy),
     )
+
+
+def _verdict(ledger: tuple[Ledger, ...], *, fits: bool) -> MemoryVerdict:
+    """Tight where any device leaves less than its runtime needs."""
+    if not fits:
+        return "does not fit"
+    return "tight" if any([one.tight for one in ledger]) else "fits"
 
 
 def _tokens_per_s_bound(case: Case, at: OperatingPoint, tpot: Estimate) -> float:

@@ -8,6 +8,7 @@ from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, unique
 from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.decision import phase_section, time_words
+from capacity.presentation.sheets.limits import runtime_words, shared_words
 from capacity.studies.control_result import ControlPlan, Inputs, PowerSetting, Robots
 
 Row = tuple[Cell, ...]
@@ -36,6 +37,10 @@ def control_sheet(plan: ControlPlan) -> Sheet:
 def _head(plan: ControlPlan) -> Iterator[Line]:
     timing = plan.timing
     yield Line(_verdict(plan), "good" if plan.met else "bad")
+    if plan.memory == "tight":
+        yield Line(("memory is tight: ", *runtime_words(plan.left_bytes, plan.runtime_bytes)), "doubtful")
+    if plan.shared is not None:
+        yield Line(shared_words(plan.shared), "doubtful")
     yield Line(f"{plan.model} on {plan.part}")
     yield Line(("input: ", *_inputs(plan.inputs)))
     yield Line(("decision: ", *time_words(plan.decision)))
@@ -129,6 +134,9 @@ def _rates(plan: ControlPlan) -> Iterator[Row]:
 
 def _memory(plan: ControlPlan) -> Iterator[Row]:
     yield Cell("memory"), Cell(plan.needed_bytes, "B", note=("of ", Cell(plan.usable_bytes, "B"), " usable"))
+    if plan.runtime_bytes:
+        left = ("context and libraries, not counted in memory; ", Cell(plan.left_bytes, "B"), " are left for it")
+        yield Cell("runtime"), Cell(plan.runtime_bytes, "B", note=left)
 
 
 def _shares(plan: ControlPlan) -> Section:

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Parts
-from capacity.results import Enough, Sizing
+from capacity.results import Enough, SharedMemory, Sizing
 from capacity.studies.parts import Shortage
 
 
 def verdict_words(sizing: Sizing) -> Parts:
     """Whether a sizing fits, by what margin, and on how many devices it would."""
     margin = Cell(abs(sizing.margin_bytes), "B")
+    if sizing.verdict == "tight":
+        return ("tight, ", margin, " to spare per device: ", *runtime_words(*_least_left(sizing)))
     if sizing.fits:
         return ("fits, ", margin, " to spare per device")
     if sizing.binding == "max_sequences":
         allowed, requested = Cell(_max_sequences(sizing), "sequence"), Cell(sizing.batch, "sequence")
         return ("does not fit: max_sequences ", allowed, " is below the ", requested, " sequences requested")
     return ("does not fit: ", margin, " missing per device", *(_enough(sizing.enough) if sizing.enough else ()))
+
+
+def _least_left(sizing: Sizing) -> tuple[int, int]:
+    least = min(sizing.ledger, key=lambda ledger: ledger.left_bytes)
+    return least.left_bytes, least.runtime_bytes
+
+
+def runtime_words(left_bytes: int, runtime_bytes: int) -> Parts:
+    """What is left for a runtime that no line holds, and what it needs. [B]"""
+    return (Cell(left_bytes, "B"), " are left for the runtime, which needs about ", Cell(runtime_bytes, "B"))
+
+
+def shared_words(shared: SharedMemory) -> Parts:
+    """That the system shares the memory, and what is set aside for it."""
+    kept = Cell(shared.set_aside_bytes, "B")
+    aside: Parts = (kept, " set aside for them") if shared.set_aside_bytes else ("nothing is set aside for them",)
+    more: Parts = (", which keep about ", Cell(shared.expected_bytes, "B")) if shared.expected_bytes else ()
+    return ("memory shared with the system and other programs", *more, ": ", *aside, "; --taken sets more aside")
 
 
 def _enough(enough: Enough) -> Parts:

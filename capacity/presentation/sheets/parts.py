@@ -53,10 +53,11 @@ def _where(table: PartTable) -> Line:
 
 
 def _answered(table: PartTable, rows: Sequence[PartRow]) -> Section:
-    missed = any(row.missed for row in rows)
+    missed, tight = any(row.missed for row in rows), any(row.tight for row in rows)
     ttft_rank = 2 if table.workload["max_ttft_s"] is None else 0
     columns = [Column("part", "id"), Column("devices", rank=1), Column("TPOT bound"), Column("max batch", rank=1)]
     columns += [Column("misses", "id")] if missed else []
+    columns += [Column("memory", "id")] if tight else []
     columns += [
         Column("TTFT bound", rank=ttft_rank),
         Column("token/s bound", rank=3),
@@ -67,19 +68,20 @@ def _answered(table: PartTable, rows: Sequence[PartRow]) -> Section:
     return Section(
         title="Parts",
         columns=tuple(columns),
-        rows=tuple(_row(row, missed=missed) for row in rows),
+        rows=tuple(_row(row, missed=missed, tight=tight) for row in rows),
         caption="Fewest devices of one replica on which the case fits, and bounds there; spare memory per device.",
         evidence=Column("evidence", "id", 6),
     )
 
 
-def _row(row: PartRow, *, missed: bool) -> tuple[Cell, ...]:
+def _row(row: PartRow, *, missed: bool, tight: bool) -> tuple[Cell, ...]:
     return (
         Cell(row.part, tone="good" if row.fits else ""),
         Cell(row.devices, "device"),
         Cell(row.tpot_bound_s, "s", row.evidence),
         Cell(row.max_batch, "sequence"),
         *([Cell("both" if len(row.missed) > 1 else "".join(row.missed), tone="bad")] if missed else []),
+        *([Cell("tight" if row.tight else "fits", tone="doubtful" if row.tight else "")] if tight else []),
         Cell(row.ttft_bound_s, "s"),
         Cell(row.tokens_per_s_bound, digits=0),
         Cell(row.margin_bytes, "B"),

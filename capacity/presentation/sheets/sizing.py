@@ -8,7 +8,7 @@ from dataclasses import replace
 from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
 from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.estimate import ROOFLINE, operator_section
-from capacity.presentation.sheets.limits import binding_words, verdict_words
+from capacity.presentation.sheets.limits import binding_words, runtime_words, shared_words, verdict_words
 from capacity.results import Ledger, Objective, Sizing
 from capacity.studies.size_changes import WhatIf
 
@@ -20,6 +20,7 @@ CONTEXT_ENDS = {
     "max_sequences": "limited by max_sequences",
     "nothing": "no limit",
 }
+VERDICT_TONES: dict[str, Tone] = {"fits": "good", "tight": "doubtful", "does not fit": "bad"}
 
 
 def sizing_sheet(sizing: Sizing, *, prefill_operators: bool = False) -> Sheet:
@@ -47,10 +48,12 @@ def ledger_sheet(ledger: Ledger) -> Sheet:
     """The sheet of one device's memory."""
     fits = ledger.margin_bytes >= 0
     margin = Cell(abs(ledger.margin_bytes), "B")
-    verdict = ("fits, ", margin, " to spare") if fits else ("does not fit: ", margin, " missing")
+    verdict: Parts = ("fits, ", margin, " to spare") if fits else ("does not fit: ", margin, " missing")
+    if ledger.tight:
+        verdict = ("tight, ", margin, " to spare: ", *runtime_words(ledger.left_bytes, ledger.runtime_bytes))
     return Sheet(
         title="Memory per device",
-        head=(Line(verdict, "good" if fits else "bad"),),
+        head=(Line(verdict, "doubtful" if ledger.tight else "good" if fits else "bad"),),
         sections=(ledger_section(ledger, "", stages=1),),
         assumptions=ledger.assumed,
         notes=ledger.notes,
@@ -62,7 +65,9 @@ def _head(sizing: Sizing) -> Iterator[Line]:
     count: Parts = (Cell(sizing.parameters, "parameter"), " parameters")
     if sizing.active_parameters != sizing.parameters:
         count = (*count, ", ", Cell(sizing.active_parameters, "parameter"), " active")
-    yield Line(verdict_words(sizing), "good" if sizing.fits else "bad")
+    yield Line(verdict_words(sizing), VERDICT_TONES[sizing.verdict])
+    if sizing.shared is not None:
+        yield Line(shared_words(sizing.shared), "doubtful")
     yield Line((f"{sizing.model} (", *count, ") on ", Cell(sizing.devices, "device"), f" x {sizing.part}"))
     yield Line(("binding constraint: ", *binding_words(sizing)))
     yield from map(_objective, sizing.objectives)
@@ -87,6 +92,10 @@ def ledger_section(ledger: Ledger, where: str, *, stages: int) -> Section:
         (Cell("usable"), Cell(ledger.usable_bytes, "B"), _share(ledger.usable_bytes, ledger)),
         (Cell("margin"), Cell(ledger.margin_bytes, "B", tone=tone), _share(ledger.margin_bytes, ledger)),
     ]
+    if ledger.runtime_bytes:
+        left: Tone = "good" if ledger.left_bytes >= ledger.runtime_bytes else "bad"
+        rows.append((Cell("runtime (not in total)"), Cell(ledger.runtime_bytes, "B", "assumed"), Cell("")))
+        rows.append((Cell("left for the runtime"), Cell(ledger.left_bytes, "B", tone=left), Cell("")))
     rows.append((Cell("capacity of the device"), Cell(ledger.capacity_bytes, "B"), Cell("")))
     return Section(
         title=f"Memory per device{devices}{rank}" + (f", {where}" if where else ""),
