@@ -277,8 +277,9 @@ class Sizing(Result):
     ``binding`` is a code for what limits the case: its weights alone, memory, the sequences that the deployment allows
     or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``ridge_format`` is the compute
     format of most of a decode step; ``verdict`` is "tight" where all that is counted fits and the runtime, which is
-    not, may find no room; ``shared`` is None for a part with a memory of its own; ``enough`` is how many devices would do, where it does not fit. ``evidence`` says
-    for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
+    not, may find no room; ``shared`` is None for a part with a memory of its own; ``enough`` is how many devices would
+    do, where it does not fit. ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled`` lists
+    what is left out.
     """
 
     model: str

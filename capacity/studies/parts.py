@@ -41,7 +41,8 @@ class PartRow:
     ``fits`` is the verdict on the devices as given; ``devices`` is None where no tensor parallelism
     of at most 64 devices in one link domain fits, which ``shortage`` explains, or where the part cannot answer, for
     which ``reason`` says why. Bounds, and the objectives ``missed`` even at them, are those on ``devices``, and
-    ``evidence`` is that of the TPOT bound; ``tight`` says that the runtime may find no room on those devices. ``assumed`` is what the answer rests on and no source says of the part.
+    ``evidence`` is that of the TPOT bound; ``tight`` says that the runtime may find no room on those devices.
+    ``assumed`` is what the answer rests on and no source says of the part.
     """
 
     part: str

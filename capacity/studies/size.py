@@ -184,7 +184,7 @@ def _verdict(ledger: tuple[Ledger, ...], *, fits: bool) -> MemoryVerdict:
     """Tight where any device leaves less than its runtime needs."""
     if not fits:
         return "does not fit"
-    return "tight" if any([one.tight for one in ledger]) else "fits"
+    return "tight" if any(one.tight for one in ledger) else "fits"
 
 
 def _tokens_per_s_bound(case: Case, at: OperatingPoint, tpot: Estimate) -> float:
