@@ -237,13 +237,13 @@ class Decision(Result):
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of the workload, the bound it is compared with, and whether even the bound misses it. [s]"""
+    """An objective of the workload, the bound it is compared with, None if unknown, and whether even that misses it. [s]"""
 
     DERIVED: ClassVar = ("state",)
 
     name: str
     limit_s: float
-    bound_s: float
+    bound_s: float | None
     missed: bool
 
     @property
@@ -276,7 +276,8 @@ class Sizing(Result):
     Memory is judged at ``memory_tokens``, TPOT at ``tpot_context_tokens``, TTFT for one prompt at batch 1.
     ``binding`` is a code for what limits the case: its weights alone, memory, the sequences that the deployment allows
     or the positions of the model. ``weight_bytes`` are those of the heaviest device; ``ridge_format`` is the compute
-    format of most of a decode step; ``verdict`` is "tight" where all that is counted fits and the runtime, which is
+    format of most of a decode step (the ridge, TTFT and the request bound are None for a part without peaks, whose TPOT
+    bound is that of its memory); ``verdict`` is "tight" where all that is counted fits and the runtime, which is
     not, may find no room; ``shared`` is None for a part with a memory of its own; ``enough`` is how many devices would
     do, where it does not fit. ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled`` lists
     what is left out.
@@ -302,12 +303,12 @@ class Sizing(Result):
     max_batch: int
     max_context_tokens: int
     max_context_bound_by: str
-    ridge_format: str
-    ridge_flop_per_byte: float
+    ridge_format: str | None
+    ridge_flop_per_byte: float | None
     intensity_flop_per_byte: float
     tpot: Estimate
     ttft: Estimate
-    request_bound_s: float
+    request_bound_s: float | None
     tokens_per_s_bound: float
     parameters: int
     active_parameters: int

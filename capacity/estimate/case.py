@@ -20,10 +20,10 @@ from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec
-from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
+from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, memory_ceilings, sheet_ceilings
 from capacity.supply.dequantised import dequantised_note, read_shares
 from capacity.supply.links import Link, link_between, network_of
-from capacity.supply.paths import require_path
+from capacity.supply.paths import require_path, without_peaks
 from capacity.units import Arithmetic
 
 
@@ -72,15 +72,20 @@ class Case:
 
     @cached_property
     def decode_ceilings(self) -> Ceilings:
-        """Ceilings of the bound of a decode step."""
+        """Ceilings of the bound of a decode step; of a part without peaks those of its memory."""
+        if without_peaks(self.hardware):
+            return memory_ceilings(self.hardware, self.arithmetic)
         return self.ceilings(self.arithmetic)[0]
 
     def ceilings(self, arithmetic: frozenset[Arithmetic]) -> tuple[Ceilings, Ceilings]:
         """Ceilings of a bound, and those of the datasheet, for some arithmetic."""
         return bound_ceilings(self.hardware, arithmetic), sheet_ceilings(self.hardware, arithmetic)
 
-    def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings:
-        """Measured ceilings for some arithmetic, and a typical share of the datasheet for what was not measured."""
+    def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings | None:
+        """Measured ceilings for some arithmetic, a typical share of the datasheet for what was not measured; None for a
+        part without peaks."""
+        if without_peaks(self.hardware):
+            return None
         found = measured_ceilings(self.hardware, arithmetic, typical_share())
         shares = read_shares(arithmetic)
         if not shares:

@@ -31,10 +31,14 @@ from capacity.results import OUTSIDE_TIME, Estimate
 from capacity.specs.calibration import Calibration
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject
+from capacity.supply.ceilings import memory_ceilings
+from capacity.supply.paths import without_peaks
 
 
 def tpot(case: Case, *, batch: ArrayLike, context_tokens: ArrayLike) -> Estimate:
     """Time per output token of ``batch`` sequences of ``context_tokens`` each. [s]
+
+    Of a part without peaks the bound is that of the memory alone, and there is no roofline.
 
     Parameters
     ----------
@@ -160,9 +164,12 @@ def _estimate(
     case: Case, quantity: str, phases: tuple[Phase, ...], batch: ArrayLike, context_tokens: ArrayLike
 ) -> Estimate:
     arithmetic = arithmetic_of(phases)
-    ceilings = case.ceilings(arithmetic)
+    unknown = without_peaks(case.hardware) if quantity == "TPOT" else ""
+    ceilings = (memory_ceilings(case.hardware, arithmetic),) * 2 if unknown else case.ceilings(arithmetic)
     fits = memory.fits(case.memory, case.budget, case.deploy, batch=batch, context_tokens=context_tokens)
     remarks, chosen = _usable(case, phases, calibrations_of(case, phases))
+    if unknown:
+        remarks, chosen = (f"{unknown}: the bound is that of the memory alone",), [None] * len(phases)
     reachable, notes = attainable_s(case, phases, arithmetic)  # before the figures, whose arrays are large
     figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, chosen, strict=True)]
     band, beyond = _banded(figures, batch, context_tokens)
@@ -172,7 +179,7 @@ def _estimate(
     return Estimate(
         quantity=quantity,
         bound=_in_shape(total([item.bound_s for item in figures]), shape),
-        roofline=_in_shape(total([item.roofline_s for item in figures]), shape),
+        roofline=None if unknown else _in_shape(total([item.roofline_s for item in figures]), shape),
         bound_by=_in_shape(side, shape) if shape else SIDES[int(side)],
         largest_operator=_in_shape(code, shape) if shape else operators[int(code)],
         operators=operators,
@@ -182,10 +189,25 @@ def _estimate(
         low=_in_shape(band.low_s, shape) if band else None,
         high=_in_shape(band.high_s, shape) if band else None,
         attainable=None if reachable is None else _in_shape(reachable, shape),
-        rows=() if shape else tuple(operator_rows(figures)),
+        rows=() if shape or unknown else tuple(operator_rows(figures)),
         assumed=assumptions(case.subject, case.deploy),
         notes=(*dict.fromkeys([*ceilings[0].notes, *ceilings[1].notes, *notes, *remarks, *beyond]),),
         not_modelled=(*OUTSIDE_TIME, *(encode_left_out(case) if quantity == "TTFT" else ())),
+    )
+
+
+def unknown_ttft(case: Case) -> Estimate:
+    """The time to first token of a part without peaks: none, with the reason."""
+    return Estimate(
+        quantity="TTFT",
+        bound=None,
+        roofline=None,
+        bound_by=None,
+        largest_operator=None,
+        operators=(),
+        fits=True,
+        evidence="computed",
+        notes=(without_peaks(case.hardware),),
     )
 
 

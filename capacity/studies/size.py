@@ -21,6 +21,7 @@ from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.devices import fewest_devices
 from capacity.studies.provenance import evidence, notes, shared_memory, unused, weak_figures, workload_assumptions
 from capacity.supply.ceilings import ridge_point
+from capacity.supply.paths import without_peaks
 
 NOT_MODELLED = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
 
@@ -138,7 +139,8 @@ def size_at(
     max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
     max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
     tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
-    ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens)
+    known = not without_peaks(hardware)
+    ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens) if known else request.unknown_ttft(case)
     fits = ledger[0].margin_bytes >= 0 and at.batch <= max_batch
     weight_bytes = sum([line.held_bytes for line in ledger[0].lines if line.name.startswith("weights")])
     count = parameter_count(case.model)
@@ -163,12 +165,12 @@ def size_at(
         max_batch=max_batch,
         max_context_tokens=int(max_context),
         max_context_bound_by=_context_bound(case, at, int(in_memory)),
-        ridge_format=case.compute_format,
-        ridge_flop_per_byte=ridge_point(hardware, case.compute_format),
-        intensity_flop_per_byte=sum([row.flop for row in tpot.rows]) / sum([row.moved_bytes for row in tpot.rows]),
+        ridge_format=case.compute_format if known else None,
+        ridge_flop_per_byte=ridge_point(hardware, case.compute_format) if known else None,
+        intensity_flop_per_byte=_intensity(case, at, tpot),
         tpot=tpot,
         ttft=ttft,
-        request_bound_s=float(serving.request_latency_s(ttft.bound, tpot.bound, workload.output_tokens)),
+        request_bound_s=_request_bound_s(ttft, tpot, workload),
         tokens_per_s_bound=_tokens_per_s_bound(case, at, tpot),
         parameters=count.total,
         active_parameters=count.active,
@@ -178,6 +180,20 @@ def size_at(
         not_modelled=(*NOT_MODELLED, *request.encode_left_out(case)),
         shared=shared_memory(hardware, deploy),
     )
+
+
+def _intensity(case: Case, at: OperatingPoint, tpot: Estimate) -> float:
+    """FLOP of a decode step over the bytes it moves. [FLOP/B]"""
+    if not tpot.rows:
+        return float(request.intensity(case, batch=at.batch, context_tokens=at.tpot_context_tokens))
+    return sum([row.flop for row in tpot.rows]) / sum([row.moved_bytes for row in tpot.rows])
+
+
+def _request_bound_s(ttft: Estimate, tpot: Estimate, workload: Workload) -> float | None:
+    """TTFT + (N - 1) TPOT, None where the former is unknown. [s]"""
+    if ttft.bound is None:
+        return None
+    return float(serving.request_latency_s(ttft.bound, tpot.bound, workload.output_tokens))
 
 
 def _verdict(ledger: tuple[Ledger, ...], *, fits: bool) -> MemoryVerdict:
@@ -222,4 +238,5 @@ def _context_bound(case: Case, at: OperatingPoint, in_memory: int) -> str:
 
 def _objectives(workload: Workload, ttft: Estimate, tpot: Estimate) -> tuple[Objective, ...]:
     pairs = [("TTFT", workload.max_ttft_s, ttft.bound), ("TPOT", workload.max_tpot_s, tpot.bound)]
-    return tuple([Objective(name, limit, bound, bound > limit) for name, limit, bound in pairs if limit is not None])
+    given = [(name, limit, bound) for name, limit, bound in pairs if limit is not None]
+    return tuple([Objective(name, limit, bound, bound is not None and bound > limit) for name, limit, bound in given])

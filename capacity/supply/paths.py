@@ -87,6 +87,13 @@ def require_path(hardware: HardwareSpec, arithmetic: Arithmetic) -> str:
     raise CapacityError(no_path(hardware, wanted, "weights or cache of this deployment need it; it has:"))
 
 
+def without_peaks(hardware: HardwareSpec) -> str:
+    """Why compute times of a part are unknown: no peak of it is recorded; empty where one is."""
+    if hardware.paths():
+        return ""
+    return f"{hardware.name}: no peak is recorded for this part, so compute times are unknown"
+
+
 def no_path(hardware: HardwareSpec, name: str, lead: str) -> str:
     """That a part cannot compute in a format, and the formats in which it can."""
     paths = hardware.paths()

@@ -62,8 +62,8 @@ def test_the_runtime_changes_no_limit():
     assert sizing.margin_bytes == sizing.ledger[0].capacity_bytes - sizing.ledger[0].total_bytes
 
 
-# 1.06 GiB and the tenth that the fraction leaves (0.75 GiB of 7.45) are 1.81 GiB: less than 0.75 GiB for the process and
-# 2,847 MiB that an idle Jetson Orin with a desktop holds.
+# 1.06 GiB and the tenth that the fraction leaves (0.75 GiB of 7.45) are 1.81 GiB: less than 0.75 GiB for the process
+# and 2,847 MiB that an idle Jetson Orin with a desktop holds.
 def test_an_8_gb_module_that_shares_its_memory_is_tight():
     sizing = sized("qwen2.5-7b", "nvidia-jetson-orin-nx-8gb", context=2_048, weights="int4_g128", kv_cache="fp16")
     ledger = sizing.ledger[0]

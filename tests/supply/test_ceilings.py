@@ -217,7 +217,7 @@ def test_a_format_without_a_path_is_answered_with_every_path_there_is():
     with pytest.raises(cap.CapacityError, match=r"has no bf16 path; choose activations among: fp16, fp32$"):
         cap.tpot(model, cap.load_hardware("apple-m2-max-96gb"), stated, batch=1, context_tokens=128)
     with pytest.raises(cap.CapacityError, match="no peak is recorded for this part"):
-        cap.tpot(model, cap.load_hardware("amd-epyc-9654-socket"), deploy, batch=1, context_tokens=128)
+        cap.ttft(model, cap.load_hardware("amd-epyc-9654-socket"), deploy, batch=1, prompt_tokens=128)
     with pytest.raises(cap.CapacityError, match="has no bf16 path; it has: fp16, fp32"):
         cap.ridge_point(cap.load_hardware("apple-m2-max-96gb"), "bf16")
 

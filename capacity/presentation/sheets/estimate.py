@@ -58,10 +58,9 @@ def _ends(seconds: Any) -> tuple[float | None, float | None]:
 
 def _times(estimate: Estimate) -> Section:
     binding = f"bound by {estimate.bound_by}, most in {estimate.largest_operator}"
-    rows = [
-        (Cell("bound"), Cell(float(estimate.bound), "s", "computed", binding)),
-        (Cell("roofline"), Cell(float(estimate.roofline), "s", "computed", ROOFLINE)),
-    ]
+    rows = [(Cell("bound"), Cell(float(estimate.bound), "s", "computed", binding))]
+    if estimate.roofline is not None:
+        rows.append((Cell("roofline"), Cell(float(estimate.roofline), "s", "computed", ROOFLINE)))
     if estimate.attainable is not None:
         ceilings = "from measured ceilings; not a bound"
         rows.append((Cell("attainable"), Cell(float(estimate.attainable), "s", note=ceilings)))

@@ -35,8 +35,8 @@ def sizing_sheet(sizing: Sizing, *, prefill_operators: bool = False) -> Sheet:
                 for ledger in sorted(sizing.ledger, key=lambda ledger: ledger.rank)
             ),
             _limits_and_times(sizing),
-            operator_section(sizing.tpot),
-            *([operator_section(sizing.ttft)] if prefill_operators else []),
+            *([operator_section(sizing.tpot)] if sizing.tpot.rows else []),
+            *([operator_section(sizing.ttft)] if prefill_operators and sizing.ttft.rows else []),
         ),
         assumptions=sizing.assumed,
         notes=unique((*sizing.notes, *sizing.ttft.notes, *sizing.tpot.notes)),
@@ -75,6 +75,8 @@ def _head(sizing: Sizing) -> Iterator[Line]:
 
 def _objective(objective: Objective) -> Line:
     limit, bound = Cell(objective.limit_s, "s"), Cell(objective.bound_s, "s")
+    if objective.bound_s is None:
+        return Line((f"objective {objective.name} <= ", limit, ": unknown, for no peak of the part is recorded"), "bad")
     state = "missed even at the bound" if objective.missed else "not excluded by the bound"
     words = (f"objective {objective.name} <= ", limit, f": {state} (", bound, ")")
     return Line(words, "bad" if objective.missed else "good")
@@ -138,8 +140,11 @@ def _times(sizing: Sizing) -> Iterator[Row]:
         name = estimate.quantity
         kinds = {side: sizing.evidence.get(f"{name.lower()}.{side}", "") for side in ("bound", "attainable", "value")}
         bound_by = (*condition, f"bound by {estimate.bound_by}, most in {estimate.largest_operator}")
+        if estimate.roofline is None:
+            bound_by = (*condition, "memory side; compute unknown" if estimate.bound else "unknown: no peak recorded")
         yield Cell(f"{name} bound"), Cell(estimate.bound, "s", kinds["bound"], bound_by)
-        yield Cell(f"{name} roofline"), Cell(estimate.roofline, "s", kinds["bound"], ROOFLINE)
+        if estimate.roofline is not None:
+            yield Cell(f"{name} roofline"), Cell(estimate.roofline, "s", kinds["bound"], ROOFLINE)
         if estimate.attainable is not None:
             ceilings = "from measured ceilings; not a bound"
             yield Cell(f"{name} attainable"), Cell(estimate.attainable, "s", kinds["attainable"], ceilings)
@@ -154,14 +159,16 @@ def _derived(sizing: Sizing) -> Iterator[Row]:
     yield Cell("request bound"), Cell(sizing.request_bound_s, "s", kind, output)
     rate = Cell(sizing.tokens_per_s_bound, "token/s", kind, "per replica, decode only", digits=0)
     yield Cell("throughput bound"), rate
-    side = "memory" if sizing.intensity_flop_per_byte < sizing.ridge_flop_per_byte else "compute"
-    where = f"decode step, on the {side} side of the ridge"
+    where = "decode step"
+    if sizing.ridge_flop_per_byte is not None:
+        side = "memory" if sizing.intensity_flop_per_byte < sizing.ridge_flop_per_byte else "compute"
+        where = f"decode step, on the {side} side of the ridge"
     yield Cell("intensity"), Cell(sizing.intensity_flop_per_byte, "FLOP/B", "computed", where, digits=1)
     ridge = Cell(
         sizing.ridge_flop_per_byte,
         "FLOP/B",
         sizing.evidence["ridge point"],
-        sizing.ridge_format,
+        sizing.ridge_format or "no peak recorded",
         digits=1,
     )
     yield Cell("ridge point"), ridge
