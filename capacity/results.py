@@ -237,7 +237,7 @@ class Decision(Result):
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of the workload, the bound it is compared with, None if unknown, and whether even that misses it. [s]"""
+    """An objective, the bound it is compared with (None if unknown), and whether even that misses it. [s]"""
 
     DERIVED: ClassVar = ("state",)
 

@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from capacity.catalog.hub import is_hub_id, not_shipped, shipped_under
 from capacity.errors import SpecError, unknown_field, unknown_name
 from capacity.files import package_data
 from capacity.files.json_file import kind_of, read_object
@@ -32,7 +33,7 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any], *, folders: F
     Parameters
     ----------
     source : str, path or mapping
-        A shipped name, a ``config.json``, its folder, or the table itself.
+        A shipped name, the Hub id of a shipped model, a ``config.json``, its folder, or the table itself.
     folders : path or sequence of paths
         Folders of the user's own files, looked through before those of CAPACITY_PATH and the shipped ones.
 
@@ -121,7 +122,13 @@ def _strings(data: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def _file(name: str, user: tuple[str, ...]) -> str:
-    """The file of a name, a path or a folder."""
+    """The file of a name, a path, a folder or a Hub id."""
+    if is_hub_id(name):
+        shipped = model_ids(folders=user)
+        own = shipped_under(name, shipped)
+        if own is None:
+            raise SpecError(not_shipped(name, shipped))
+        name = own
     if name.endswith(".json") or os.sep in name or os.path.isdir(name):
         if os.path.isdir(name):
             if not os.path.isfile(os.path.join(name, "config.json")):
@@ -134,7 +141,7 @@ def _file(name: str, user: tuple[str, ...]) -> str:
         path = os.path.join(folder, f"{name}.json")
         if len(name) < 200 and os.path.isfile(path):
             return path
-    raise SpecError(unknown_name("model", name, model_ids(folders=user)))
+    raise SpecError(not_shipped(name, model_ids(folders=user)))
 
 
 def _search(user: tuple[str, ...]) -> list[str]:

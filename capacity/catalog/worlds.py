@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from capacity.catalog.hub import is_hub_id, not_shipped, shipped_under
 from capacity.errors import SpecError, unknown_name
 from capacity.files import package_data
 from capacity.files.json_file import read_object
@@ -53,11 +54,15 @@ def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: s
         own = name or str(source.get("name", source.get("type", "world model")))
         return _from_table(source, own, where=own)
     asked = name_or_path(source, "world model")
+    if is_hub_id(asked):
+        asked = shipped_under(asked, world_model_ids()) or asked
     if asked in world_model_ids():
         return _shipped(asked)
     path = Path(asked, "config.json") if os.path.isdir(asked) else Path(asked)
     if path.suffix in (".json", ".yaml", ".yml") or os.path.exists(asked):
         return _from_table(_read(path), name or path.resolve().parent.name, where=str(path))
+    if is_hub_id(asked):
+        raise SpecError(not_shipped(asked, world_model_ids()))
     raise SpecError(unknown_name("world model", asked, world_model_ids()))
 
 

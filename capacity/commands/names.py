@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from capacity.catalog.hub import is_hub_id, shipped_under
 from capacity.catalog.models import load_model, model_ids
 from capacity.specs.world import Subject
 
@@ -22,4 +23,6 @@ def subject_named(name: str) -> Subject:
 def _is_world_model(name: str) -> bool:
     from capacity.catalog.worlds import world_model_ids
 
+    if is_hub_id(name):
+        return shipped_under(name, world_model_ids()) is not None
     return name in world_model_ids() and name not in model_ids()
