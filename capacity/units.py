@@ -215,17 +215,36 @@ def number_formats() -> dict[str, NumberFormat]:
 
 
 def number_format(name: str) -> NumberFormat:
-    """The number format called ``name``.
+    """The number format called ``name``, or that a word in common use means.
 
     Raises
     ------
     CapacityError
-        If there is none; the nearest names are given.
+        If there is none, with the nearest names, or with those that could be meant.
+
+    Examples
+    --------
+    >>> number_format("fp8").name
+    'fp8_e4m3'
     """
     formats = number_formats()
-    if name not in formats:
+    known = meant_by(name) or name
+    if known not in formats:
+        several = package_data.toml("data/format_words.toml")["several"].get(str(name).lower())
+        if several:
+            raise CapacityError(f"number format {name!r} could mean several; give one of: {several}")
         raise CapacityError(unknown_name("number format", str(name), formats))
-    return formats[name]
+    return formats[known]
+
+
+def meant_by(word: object) -> str | None:
+    """The number format that a word in common use means; None for a name of a format, and for any other word.
+
+    >>> meant_by("FP8"), meant_by("fp8_e4m3")
+    ('fp8_e4m3', None)
+    """
+    meant: dict[str, str] = package_data.toml("data/format_words.toml")["one"]
+    return meant.get(word.lower()) if isinstance(word, str) else None
 
 
 def _known_format(name: str) -> str:

@@ -325,7 +325,7 @@ def test_an_argument_of_another_kind_is_one_sentence():
 
 # What people write for formats that the catalogue spells with more.
 @pytest.mark.parametrize(
-    ("given", "first"), [("FP8", "fp8_e4m3"), ("BF16", "bf16"), ("Fp8_E4M3", "fp8_e4m3"), ("bf17", "bf16")]
+    ("given", "first"), [("FP8_E4", "fp8_e4m3"), ("BF16", "bf16"), ("Fp8_E4M3", "fp8_e4m3"), ("bf17", "bf16")]
 )
 def test_the_nearest_number_format_begins_as_given_whatever_its_case(capsys, given, first):
     assert f"nearest: {first}" in refused(capsys, ["size", MODEL, PART, "--weights", given])

@@ -57,10 +57,10 @@ def not_shipped(name: str, shipped: Iterable[str]) -> str:
         )
     for word, part in _table()["kinds"].items():
         if word in re.split(r"[-_ ]", name.lower()):
-            near = ", ".join(nearest_names(name, known)) or "none"
+            others = ", ".join(nearest_names(name, known)) or "none"
             return (
                 f"unknown model {name[:80]!r}: no model of this kind is shipped; it has {part}, which models with near "
-                f"names ({near}) lack; give its config.json, or the text_config in it for the text part alone"
+                f"names ({others}) lack; give its config.json, or the text_config in it for the text part alone"
             )
     return unknown_name("model", name, known)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
@@ -20,6 +21,7 @@ from capacity.studies.size import OperatingPoint
 from capacity.units import parse_bytes, parse_seconds
 
 T = TypeVar("T")
+_OVERRIDE = re.compile(r"(?P<part>[a-z_]{1,40})(?:\[(?P<layers>[0-9:]{1,20})\])?:(?P<format>[A-Za-z0-9_]{1,60})")
 
 _FORMATS, _WORK, _PLACING, _RESULT = "Number formats", "Workload", "Parallelism and engine", "Result"
 
@@ -46,6 +48,10 @@ class DeploymentOptions:
         str | None, _option("--activations", "FORMAT", "Compute format; by default as stored.", _FORMATS)
     ] = None
     kv_cache: Annotated[str | None, _option("--kv-cache", "FORMAT", "Key-value cache (16 bit).", _FORMATS)] = None
+    override: Annotated[
+        list[str] | None,
+        _option("--override", "PART:FORMAT", 'A part apart: lm_head:q6_k, "mlp[16:32]:int8"; repeats.', _FORMATS),
+    ] = None
     tensor_parallel: Annotated[
         str | None, _option("--tensor-parallel", "N", "Devices that share each layer (1).", _PLACING)
     ] = None
@@ -69,6 +75,9 @@ class DeploymentOptions:
     memory_fraction: Annotated[
         str | None, _option("--memory-fraction", "0..1", "Share of memory the engine takes (0.9).", _PLACING)
     ] = None
+    prefill_chunk: Annotated[
+        str | None, _option("--prefill-chunk", "TOKENS", "Tokens of one prefill pass (8192).", _PLACING)
+    ] = None
     deployment: Annotated[
         str | None, _option("--deployment", "FILE", "Deployment fields as TOML or JSON.", _PLACING)
     ] = None
@@ -83,6 +92,8 @@ class DeploymentOptions:
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
             given |= _present(name, whole_option(name, getattr(self, name)))
         given |= _present("pipeline_split", _layers(self.pipeline_split))
+        given |= _present("prefill_chunk_tokens", whole_option("prefill_chunk", self.prefill_chunk))
+        given |= _present("overrides", _overrides(self.override))
         given |= _present("memory_fraction", number_option("memory_fraction", self.memory_fraction))
         return Deployment.parse(given, self.deployment or "deployment")
 
@@ -179,6 +190,19 @@ def _layers(text: str | None) -> list[int] | None:
     if text is None:
         return None
     return [whole_option("pipeline_split", part) or 0 for part in text.split(",")[:MAX_LAYERS]]
+
+
+def _overrides(texts: list[str] | None) -> list[dict[str, str]] | None:
+    """Overrides as they are typed: a part, on demand its layers in brackets, a colon and a number format."""
+    if not texts:
+        return None
+    found = []
+    for text in texts:
+        match = _OVERRIDE.fullmatch(text)
+        if match is None:
+            raise CapacityError(f'--override must look like lm_head:q6_k or "mlp[16:32]:int8", got {text[:60]!r}')
+        found.append({name: value for name, value in match.groupdict().items() if value is not None})
+    return found
 
 
 def _present(name: str, value: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def assumptions(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def _assumptions(subject: Subject, deploy: Deployment, given: frozenset[str]) -> tuple[str, ...]:
-    found = []
+    found = list(deploy.read_as)
     if "kv_cache" not in given and deploy.kv_cache is None:
         stated = stated_cache(network(subject), deploy)
         kept = f"{stated}, as the checkpoint states" if stated else sixteen_bit(deploy.activations)

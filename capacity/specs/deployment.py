@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from capacity.errors import unknown_name
 from capacity.specs.base import Count, Fraction, FrozenMapping, Spec, UserSpec
-from capacity.units import FormatName, number_format
+from capacity.units import FormatName, meant_by, number_format
 
 OverridePart = Literal["attention", "mlp", "experts", "router", "embedding", "lm_head", "vision", "kv_cache", "state"]
 Degree = Annotated[int, Field(ge=1, le=65_536, strict=True)]
@@ -79,6 +79,7 @@ class Deployment(UserSpec):
     table of them by phase, with ``default`` for the rest. ``pipeline_split`` is the layers of each pipeline rank;
     even unless stated. ``routing_exponent`` is how freely tokens choose experts in
     an attainable time: T tokens visit as many as T to this power would that choose independently; 1: uniform routing.
+    ``read_as`` is filled in: what words such as ``fp8`` were read as.
     """
 
     obtained_by: ClassVar[str] = "make one with Deployment(...)"
@@ -103,6 +104,17 @@ class Deployment(UserSpec):
     prefill_chunk_tokens: Count = 8192
     draft: Draft | None = None
     routing_exponent: RoutingExponent = 0.85
+    read_as: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def words_for_formats_are_echoed(cls, data: Any) -> Any:
+        """Keep what words that are no names of formats were read as."""
+        if not isinstance(data, Mapping):
+            return data
+        named = {name: data.get(name) for name in ("weights", "activations", "kv_cache", "state")}
+        lines = [f"{name} {word} is read as {meant}" for name, word in named.items() if (meant := meant_by(word))]
+        return {**data, "read_as": (*data.get("read_as", ()), *lines)} if lines else data
 
     @property
     def devices(self) -> int:

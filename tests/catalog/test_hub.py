@@ -58,7 +58,7 @@ def test_a_folder_that_looks_like_a_hub_id_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Qwen" / "Qwen3-32B").mkdir(parents=True)
 
-    with pytest.raises(cap.CapacityError, match="the folder has no config.json"):
+    with pytest.raises(cap.CapacityError, match=r"the folder has no config\.json"):
         cap.load_model("Qwen/Qwen3-32B")
 
 
