@@ -45,8 +45,8 @@ def test_a_word_that_could_mean_several_formats_is_answered_with_them(capsys, wo
 
 
 # A file of llama.cpp with q4_k weights and a q6_k head (the mixtures of its quantize tool), a q8_0 cache of 32,768
-# tokens, passes of 512 tokens and all of the memory: 5.33 GiB of an RTX 4080 stay free. Table 151,936 x 5,120 at 4.5 bits and
-# head at 6.5625 bits are 1.00 GiB.
+# tokens, passes of 512 tokens and all of the memory: 5.33 GiB of an RTX 4080 stay free. The table, 151,936 x 5,120 at
+# 4.5 bits, and the head at 6.5625 bits are 1.00 GiB.
 def test_parts_stored_otherwise_and_smaller_passes_are_options(capsys):
     options = ["--weights", "q4_k", "--override", "lm_head:q6_k", "--kv-cache", "q8_0", "--prefill-chunk", "512"]
     question = ["size", "qwen3-14b", "nvidia-rtx-4080-16gb", "--batch", "1", "--context", "32768"]

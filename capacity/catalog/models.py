@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.catalog.hub import is_hub_id, not_shipped, shipped_under
-from capacity.errors import SpecError, unknown_field, unknown_name
+from capacity.errors import SpecError, unknown_field
 from capacity.files import package_data
 from capacity.files.json_file import kind_of, read_object
 from capacity.files.text_file import name_or_path

@@ -25,6 +25,7 @@ from capacity.commands.options import (
 )
 from capacity.commands.output import as_json, write_json
 from capacity.errors import CapacityError
+from capacity.specs.world import WorldModelSpec
 from capacity.studies.control import control as study
 from capacity.studies.deadline import check_present
 
@@ -69,6 +70,9 @@ def control(
     taken: Annotated[str | None, _cycle_option("--taken", "SIZE", "Memory that other programs hold.")] = None,
     power_mode: Annotated[str | None, _cycle_option("--power-mode", "NAME", "A power mode of the part.")] = None,
     robots: Annotated[str | None, _cycle_option("--robots", "N", "Decided for in one batch (1).")] = None,
+    views: Annotated[str | None, _cycle_option("--views", "N", "Camera views of a decision (of the model).")] = None,
+    text_tokens: Annotated[str | None, _cycle_option("--text-tokens", "N", "Text tokens of a decision.")] = None,
+    steps: Annotated[str | None, _cycle_option("--steps", "N", "Steps of a flow, diffusion or planner head.")] = None,
     bound_only: Annotated[bool, _cycle_option("--bound-only", "", "Judge the bound alone.")] = False,
     deploy: DeploymentOptions,
     other_part: OtherParts = None,
@@ -90,7 +94,7 @@ def control(
     times = {"period": period, "sensing": sensing, "preprocessing": preprocessing, "network": network}
     check_present({f"--{name}": text for name, text in times.items()})
     answer = study(
-        load_world_model(model),
+        _with_inputs(load_world_model(model), views=views, text_tokens=text_tokens, steps=steps),
         load_hardware(part),
         deploy.build(),
         period_s=_period_s(period),
@@ -117,6 +121,19 @@ def control(
         terminal.show(answer)
     if not answer.met:
         raise typer.Exit(1)
+
+
+def _with_inputs(world: WorldModelSpec, **given: str | None) -> WorldModelSpec:
+    """The model with the inputs of a decision that options set."""
+    fewest = {"text_tokens": 0}
+    found = {name: whole_option(name, text, minimum=fewest.get(name, 1)) for name, text in given.items()}
+    counts = {name: count for name, count in found.items() if count is not None}
+    if "views" in counts and not world.encoders:
+        raise CapacityError(f"--views: {world.name} has no encoder of images")
+    if "steps" in counts and world.head.kind in ("autoregressive", "parallel", "none"):
+        raise CapacityError(f"--steps: the {world.head.kind} head of {world.name} has no steps; leave it out")
+    fields = {"head.steps" if name == "steps" else name: count for name, count in counts.items()}
+    return world.replace(**fields) if fields else world
 
 
 def _period_s(text: str | None) -> float | None:

@@ -220,14 +220,14 @@ def file_option(name: str, text: str | None) -> str | None:
     return text
 
 
-def whole_option(name: str, text: str | None) -> int | None:
+def whole_option(name: str, text: str | None, *, minimum: int = 1) -> int | None:
     """The whole number that an option was given, or None."""
     if text is None:
         return None
     digits = text.strip()
     if digits.removeprefix("-").isdecimal() and digits.isascii() and len(digits) < 30:
-        return int(whole(_flag(name), int(digits)))
-    return int(whole(_flag(name), number_option(name, text)))
+        return int(whole(_flag(name), int(digits), minimum=minimum))
+    return int(whole(_flag(name), number_option(name, text), minimum=minimum))
 
 
 def number_option(name: str, text: str | None) -> float | None:

@@ -110,6 +110,7 @@ class Head(Spec):
     token to the prompt. ``flow``, ``diffusion`` and ``maskgit`` run ``steps`` passes of ``stage`` over a chunk
     and ``extra_tokens``; ``memory`` is whether they read the cache of the core, cross-attend to its tokens, or
     neither. A ``planner`` scores ``samples`` sequences of ``horizon`` steps in each of ``steps`` iterations.
+    ``executed_actions`` are those that a policy plays of each chunk before it decides anew; None where it says nothing.
     """
 
     kind: HeadKind
@@ -117,6 +118,7 @@ class Head(Spec):
     stage: str | None = None
     steps: Count = 1
     chunk_actions: Count = 1
+    executed_actions: Count | None = None
     tokens_per_action: Annotated[NonNegative, Field(le=LARGEST_COUNT)] = 1.0
     extra_tokens: CountOrZero = 0
     memory: Literal["cache", "cross", "none"] = "none"

@@ -36,6 +36,7 @@ from capacity.studies.deadline import (
 )
 from capacity.studies.provenance import shared_memory
 from capacity.studies.robots import robots_per_device
+from capacity.studies.schedule_verdicts import default_executed, judged_schedules
 from capacity.studies.what_if import FORMATS, Tried, cheapest, sorted_out
 
 # Assumed 99th percentile of a decision over its median. The benchmarks in VinRobotics/vla.cpp's README have p90 over
@@ -83,9 +84,11 @@ def control(
         Times outside the model; 0 must be given for a step that takes none. Required. [s]
     schedule : str or None
         ``synchronous`` (an action per decision), ``chunked`` (the robot waits for each chunk) or ``asynchronous``
-        (it plays one while the next is made); synchronous for a chunk of one, else asynchronous.
+        (it plays one while the next is made). By default all are judged, and the verdict is that of synchronous for a
+        chunk of one, chunked where the policy states how many actions it plays, else asynchronous.
     executed_actions : int or None
-        Actions played of each chunk; by default one if synchronous, all if chunked, half if asynchronous. [action]
+        Actions played of each chunk; by default those that the policy states, else one if synchronous, all if chunked,
+        half if asynchronous. [action]
     bound_only : bool
         Judge the bound alone, whatever the launch mode.
     percentile : float
@@ -149,11 +152,16 @@ def control(
     decision = case.decision
     verdict = judge(decision.best_s, timing, fits=bool(case.fits(case.robots)))
     check_launch_mode(chosen, case.phases(case.robots))
+    known = decision.value_s is not None or bound_only
+    others = judged_schedules(
+        decision.best_s, timing, executed_actions=executed_actions or world.head.executed_actions, judged=known
+    )
     now = Question(case, timing, decision, verdict, bound_only)
     tried = tuple(changes_of(now, draft=draft, chunks=chunks, encoders=encoders, parts=parts, formats=formats))
     power = None if power_mode is None else _power_setting(hardware, power_mode)
     defaults = assumptions(world, chosen)
-    return _plan(now, tried, (*assumed, *assumed_mode, *defaults), power, bound_only=bound_only)
+    plan = _plan(now, tried, (*assumed, *assumed_mode, *defaults), power, bound_only=bound_only)
+    return replace(plan, schedules=others) if schedule is None and verdict.fits else plan
 
 
 def _timing(
@@ -168,11 +176,16 @@ def _timing(
     p99_over_p50: float | None,
 ) -> tuple[Timing, list[str]]:
     made, assumed = world.head.chunk_actions, []
+    stated = world.head.executed_actions if made > 1 else None
     if schedule is None:
-        schedule = "synchronous" if made == 1 else "asynchronous"
-        assumed.append(f"schedule = {schedule}")
+        waits = stated is not None and executed_actions is None
+        schedule = "synchronous" if made == 1 else "chunked" if waits else "asynchronous"
+        assumed.append(f"schedule = {schedule}{', as a policy that states the actions it plays' if waits else ''}")
+    if executed_actions is None and stated is not None and schedule != "synchronous":
+        executed_actions = stated
+        assumed.append(f"executed_actions = {stated}, as the policy states")
     if executed_actions is None:
-        executed_actions = {"synchronous": 1, "chunked": made}.get(str(schedule), max(1, made // 2))
+        executed_actions = default_executed(str(schedule), made)
         assumed.append(f"executed_actions = {executed_actions}")
     if p99_over_p50 is None:
         p99_over_p50 = ASSUMED_P99_OVER_P50

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from capacity.results import OUTSIDE_MEMORY, Decision, MemoryVerdict, Result, SharedMemory
 from capacity.studies.deadline import Timing, Verdict
+from capacity.studies.schedule_verdicts import ScheduleVerdict
 from capacity.studies.what_if import Change, NotEvaluated
 
 MAX_BATCH = 64  # robots that a batch is tried for
@@ -66,7 +67,7 @@ class ControlPlan(Result):
     ``binds`` is the largest entry of ``shares``, or "memory" where the case does not fit. ``interval_s`` is the time
     between starts of decisions under the schedule. ``memory`` is "tight" where all that is counted fits and
     ``left_bytes`` are fewer than ``runtime_bytes``, which are not; ``shared`` is None for a part with a memory of its
-    own.
+    own. ``schedules`` are all that a chunk could be played by, where none was stated.
     """
 
     DERIVED: ClassVar = ("met", "state")
@@ -103,6 +104,7 @@ class ControlPlan(Result):
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...] = NOT_MODELLED
     bound_only: bool = False
+    schedules: tuple[ScheduleVerdict, ...] = ()
 
     @property
     def met(self) -> bool:

@@ -49,6 +49,8 @@ def policy_changes(
     chunk = changes.get("head.chunk_actions", base.head.chunk_actions)
     if executed is not None and "head.chunk_actions" in changes and executed > chunk:
         raise SpecError(f"{where}: n_action_steps {executed} is longer than the chunk of {chunk} actions")
+    if executed is not None:
+        changes["head.executed_actions"] = min(executed, chunk)
     limits = [config.count(key) for key in facts.get("answer_limits", ()) if config.has(key)]
     if limits:
         changes["head.tokens_per_action"] = min(base.head.tokens_per_action, min(limits) / chunk)

@@ -10,8 +10,10 @@ from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.decision import phase_section, time_words
 from capacity.presentation.sheets.limits import runtime_words, shared_words
 from capacity.studies.control_result import ControlPlan, Inputs, PowerSetting, Robots
+from capacity.units import format_seconds
 
 Row = tuple[Cell, ...]
+TONES: dict[str, Tone] = {"met": "good", "missed": "bad", "not excluded": "doubtful"}
 LIMITS = {  # what one cycle may take, by schedule
     "synchronous": "the period: each action is decided anew",
     "chunked": "the period: the robot waits for each chunk",
@@ -23,6 +25,8 @@ POWER_FIGURES = {"bytes_per_s": "bandwidth", "peak_factor": "peak rates", "boost
 def control_sheet(plan: ControlPlan) -> Sheet:
     """The sheet of a control period."""
     sections = [phase_section(plan.decision), _cycle(plan), _shares(plan), _robots(plan.robots)]
+    if plan.schedules:
+        sections.insert(0, _schedules(plan))
     sections += change_sections(plan.changes, plan.not_evaluated, time="latency", held="robots in memory")
     return Sheet(
         title=f"{plan.model} on {plan.part}",
@@ -37,6 +41,8 @@ def control_sheet(plan: ControlPlan) -> Sheet:
 def _head(plan: ControlPlan) -> Iterator[Line]:
     timing = plan.timing
     yield Line(_verdict(plan), "good" if plan.met else "bad")
+    if plan.timing.chunk_actions > 1:
+        yield Line(_period(plan))
     if plan.memory == "tight":
         yield Line(("memory is tight: ", *runtime_words(plan.left_bytes, plan.runtime_bytes)), "doubtful")
     if plan.shared is not None:
@@ -67,7 +73,44 @@ def _verdict(plan: ControlPlan) -> Parts:
     schedule = f" ({timing.schedule}{chunk}): "
     late = (f"p{timing.percentile:g} of a cycle ", Cell(verdict.late_s, "s"), ", limit ", Cell(verdict.limit_s, "s"))
     margin = (", ", Cell(abs(verdict.margin_s), "s"), " to spare" if verdict.margin_s >= 0 else " too late")
-    return (state, schedule, *late, *margin)
+    assumed = f"; {timing.schedule} is assumed" if plan.schedules else ""
+    return (state, schedule, *late, *margin, assumed)
+
+
+def _period(plan: ControlPlan) -> Parts:
+    """What the period is of a chunk, and how to ask for a decision in each period."""
+    timing = plan.timing
+    period = ("period: ", Cell(timing.period_s, "s"), " between two actions at the robot")
+    if timing.executed_actions == 1:
+        return (*period, ", each decided anew")
+    due = (", so a decision for every ", Cell(timing.executed_actions * timing.period_s, "s"), " of motion")
+    other = format_seconds(timing.period_s / timing.executed_actions)
+    options = f'--period "{other}" --executed-actions {timing.executed_actions}'
+    return (*period, *due, "; for a decision every ", Cell(timing.period_s, "s"), f" give {options}")
+
+
+def _schedules(plan: ControlPlan) -> Section:
+    columns = (
+        Column("schedule", "text"),
+        Column("verdict", "id"),
+        Column("actions/s"),
+        Column("decision every", rank=1),
+        Column("limit", rank=2),
+        Column("cycle", rank=3),
+    )
+    rows = tuple(
+        (
+            Cell(f"{one.schedule}, {one.executed_actions:,} of {plan.timing.chunk_actions:,} actions"),
+            Cell(one.state, tone=TONES[one.state]),
+            Cell(one.control_per_s, digits=2),
+            Cell(one.interval_s, "s"),
+            Cell(one.limit_s, "s"),
+            Cell(one.late_s, "s"),
+        )
+        for one in plan.schedules
+    )
+    caption = "No schedule was stated: each is judged; --schedule chooses."
+    return Section("Schedules", columns, rows, caption=caption)
 
 
 def _binding(plan: ControlPlan) -> Parts:
