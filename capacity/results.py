@@ -261,6 +261,15 @@ class SharedMemory:
 
 
 @dataclass(frozen=True)
+class Turned:
+    """A limit that was assumed, and a value with which the verdict turns."""
+
+    name: str
+    assumed: float
+    turning: float
+
+
+@dataclass(frozen=True)
 class Enough:
     """The fewest devices on which a case fits that does not fit as asked, and what that rests on. [device]"""
 
@@ -279,8 +288,8 @@ class Sizing(Result):
     format of most of a decode step (the ridge, TTFT and the request bound are None for a part without peaks, whose TPOT
     bound is that of its memory); ``verdict`` is "tight" where all that is counted fits and the runtime, which is
     not, may find no room; ``shared`` is None for a part with a memory of its own; ``enough`` is how many devices would
-    do, where it does not fit. ``evidence`` says for each figure what kind of knowledge it is; ``not_modelled`` lists
-    what is left out.
+    do, where it does not fit, and ``turned_by`` the assumed limits with which, set otherwise, it would. ``evidence``
+    says for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
     """
 
     model: str
@@ -318,6 +327,7 @@ class Sizing(Result):
     not_modelled: tuple[str, ...]
     enough: Enough | None = None
     shared: SharedMemory | None = None
+    turned_by: tuple[Turned, ...] = ()
 
     @property
     def missed(self) -> bool:

@@ -18,6 +18,7 @@ from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import DEFAULT_WORKLOAD, Workload
 from capacity.specs.world import Subject, WorldModelSpec
+from capacity.studies.assumed_limits import turned_by
 from capacity.studies.devices import fewest_devices
 from capacity.studies.provenance import evidence, notes, shared_memory, unused, weak_figures, workload_assumptions
 from capacity.supply.ceilings import ridge_point
@@ -84,7 +85,8 @@ def sized(
         table, budget = case.memory, case.budget
         return bool(memory.fits(table, budget, tried, batch=at.batch, context_tokens=at.memory_tokens))
 
-    return replace(sizing, enough=fewest_devices(hardware, deploy, fits))
+    turned = turned_by(deploy, fits) if sizing.binding == "memory" else ()
+    return replace(sizing, enough=fewest_devices(hardware, deploy, fits), turned_by=turned)
 
 
 def workload_of(model: Subject, workload: Workload | None) -> Workload:

@@ -124,7 +124,8 @@ def bitsandbytes(table: Mapping[str, Any], where: str) -> Storage:
         raise SpecError(f"{where}: load_in_4bit and load_in_8bit are both true; allowed is one of them")
     for key in ("bnb_4bit_use_double_quant",) if four else ("llm_int8_has_fp16_weight",):
         if flag(table, key, where):
-            raise SpecError(f"{where}: {key} true is not supported; supported: false")
+            near = "; near in size: nf4, 4.5 bits a value, where scales quantised in turn make it 4.13" if four else ""
+            raise SpecError(f"{where}: {key} true is not supported; supported: false{near}")
     kind = table.get("bnb_4bit_quant_type", "fp4")
     if not eight and (not four or kind != "nf4"):
         raise SpecError(

@@ -12,7 +12,7 @@ from capacity.importers.checkpoints.compressed import compressed_tensors, modelo
 from capacity.importers.checkpoints.methods import auto_round, bitsandbytes, fp8, fp8_by_row, grouped, mxfp4
 from capacity.importers.checkpoints.mlx import mlx
 from capacity.importers.checkpoints.quark import quark
-from capacity.importers.checkpoints.reading import Storage, check_keys, inner, only
+from capacity.importers.checkpoints.reading import Storage, check_keys, inner, only, unread_method
 from capacity.importers.checkpoints.unquantized import LayerModule, plain_layers, runs
 from capacity.specs.checkpoint import Checkpoint, StoredOverride
 
@@ -130,6 +130,8 @@ def _quantized(
             overrides += [StoredOverride(part=part, first=a, stop=b, format=plain) for a, b in runs(layers)]
     if method != "mlx":
         _require_clear(parts, modules, where)
+    if modules and all(module.part != "experts" for module in modules):  # a method names all that it would quantise
+        parts.pop("experts", None)
     checkpoint = Checkpoint(
         default=plain,
         parts=parts,
@@ -152,7 +154,8 @@ def _method(table: Mapping[str, Any], where: str) -> str:
         return "mlx"
     name = OTHER_NAMES.get(method, method) if isinstance(method, str) else method
     if not isinstance(name, str) or name not in READERS:
-        raise SpecError(f"{where}: {unknown_name('quant_method', str(method), READERS)}")
+        hint = unread_method(str(method))
+        raise SpecError(f"{where}: {hint or unknown_name('quant_method', str(method), READERS)}")
     return name
 
 

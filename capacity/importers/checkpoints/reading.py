@@ -116,9 +116,19 @@ def check_keys(table: Mapping[str, Any], where: str, *sections: str) -> tuple[st
     return (f"ignored keys of {where.rpartition(': ')[2]}: {', '.join(map(str, unknown[:20]))}",) if unknown else ()
 
 
+def unread_method(method: str) -> str:
+    """What to know of a method by name that is not read; empty for a method without an entry.
+
+    >>> unread_method("eetq")
+    "quant_method 'eetq' is not read here; near in size: int8, a scale for each row"
+    """
+    near = _file()["unread_methods"].get(method.lower())
+    return f"quant_method {method!r} is not read here; near in size: {near}" if near else ""
+
+
 @cache
 def _keys() -> dict[str, dict[str, list[str]]]:
-    return {name: one for name, one in _file().items() if name != "stems"}
+    return {name: one for name, one in _file().items() if name not in ("stems", "unread_methods")}
 
 
 @cache

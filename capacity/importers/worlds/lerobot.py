@@ -77,7 +77,27 @@ def _refuse_other_shapes(config: Config, only: Mapping[str, list[Any]]) -> None:
     for key, allowed in only.items():
         if key in config.data and config.data[key] is None:
             raise config.fault(key, f"null is not supported for type {config.kind}")
-        config.require(key, allowed)
+        if not _local_copy(config, key, allowed):
+            config.require(key, allowed)
+
+
+def _local_copy(config: Config, key: str, allowed: list[Any]) -> bool:
+    """Whether a key names an allowed model by a path of which the last part is its name; a note then says so."""
+    given = config.given(key) if config.has(key) else None
+    hub_ids = [one for one in allowed if isinstance(one, str) and "/" in one]
+    if not isinstance(given, str) or given in allowed:
+        return False
+    last = given.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    meant = next((one for one in hub_ids if one.rpartition("/")[2] == last), None)
+    if meant is None and hub_ids:
+        raise config.fault(
+            key,
+            f"is supported for type {config.kind} only as {', '.join(hub_ids)}, or a local copy whose folder has that "
+            f"name, got {given!r:.80}; set it so where the weights are a copy",
+        )
+    if meant is not None:
+        config.notes.append(f"{key} is read as {meant}, by the last part of the path")
+    return meant is not None
 
 
 def _views(config: Config) -> int:

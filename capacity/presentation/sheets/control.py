@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from capacity.presentation.figures import counted
-from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, unique
+from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
 from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.decision import phase_section, time_words
 from capacity.presentation.sheets.limits import runtime_words, shared_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Parts
-from capacity.results import Enough, SharedMemory, Sizing
+from capacity.results import Enough, SharedMemory, Sizing, Turned
 from capacity.studies.parts import Shortage
 
 
@@ -18,7 +18,16 @@ def verdict_words(sizing: Sizing) -> Parts:
     if sizing.binding == "max_sequences":
         allowed, requested = Cell(_max_sequences(sizing), "sequence"), Cell(sizing.batch, "sequence")
         return ("does not fit: max_sequences ", allowed, " is below the ", requested, " sequences requested")
-    return ("does not fit: ", margin, " missing per device", *(_enough(sizing.enough) if sizing.enough else ()))
+    enough = _enough(sizing.enough) if sizing.enough else ()
+    return ("does not fit: ", margin, " missing per device", *_turned(sizing.turned_by), *enough)
+
+
+def _turned(limits: tuple[Turned, ...]) -> Parts:
+    """That the verdict hangs on limits that were assumed."""
+    if not limits:
+        return ()
+    others = " and ".join(f"{one.name} {one.turning:g} instead of {one.assumed:g}" for one in limits)
+    return (f", which is assumed to be so: it fits with {others}",)
 
 
 def _least_left(sizing: Sizing) -> tuple[int, int]:

@@ -135,7 +135,7 @@ def test_quark_states_weights_activations_and_cache():
             {"quantization_config": {"quant_method": "torchao", "quant_type": "int4_weight_only"}},
             "quant_method 'torchao'",
         ),
-        ({"quantization_config": {"quant_method": "hqq"}}, "unknown quant_method 'hqq'"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quant_method 'hqq' is not read here"),
         ({"quantization": {"group_size": 64, "bits": 7}}, "7 bits with group_size 64 and mode affine"),
         ({"quantization": {"group_size": 64, "bits": 4, "mode": "nvfp4"}}, "4 bits with group_size 64 and mode nvfp4"),
         ({"quantization": FOUR_BITS | {"zeros": 3}}, "zeros must be an object, true or false"),
