@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from capacity.catalog.engines import load_engine
 from capacity.files import package_data
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 
 
+@lru_cache(maxsize=512)
 def runtime_bytes(hardware: HardwareSpec, deploy: Deployment, *, taken_bytes: int = 0) -> int:
     """Memory per device outside the memory table; 0 for an engine that counts it among its rows. [B]
 
