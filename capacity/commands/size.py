@@ -36,7 +36,10 @@ app = CommandApp(add_completion=False)
 @expand_option_groups
 def size(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A shipped name, a config.json or its folder.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A shipped name or its Hub id, a config.json or its folder.", show_default=False
+        ),
     ],
     work: WorkloadOptions,
     deploy: DeploymentOptions,

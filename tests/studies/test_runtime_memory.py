@@ -98,6 +98,18 @@ def test_control_has_a_line_for_the_runtime_and_says_where_it_is_tight():
     assert tight.met == wide.met
 
 
+# 6.16 GiB of pi0 in 16 bits on 64 GB that a robot's other programs use too.
+def test_control_says_beside_the_verdict_that_a_memory_is_shared():
+    world, part = cap.load_world_model("pi0"), cap.load_hardware("nvidia-jetson-agx-orin-64gb")
+    times = {"period_s": 0.5, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0}
+    alone = cap.control(world, part, **times)
+    beside = cap.control(world, part, **times, taken_bytes=2 * GIB)
+
+    assert "memory shared with the system and other programs" in " ".join(str(alone).split("\npi0 on")[0].split())
+    assert (alone.shared.set_aside_bytes, alone.shared.expected_bytes) == (0, 2_847 * MIB)
+    assert (beside.shared.set_aside_bytes, beside.shared.expected_bytes) == (2 * GIB, 2_847 * MIB - 2 * GIB)
+
+
 def test_every_view_of_control_lists_what_is_not_modelled():
     found = plan()
 

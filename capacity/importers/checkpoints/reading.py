@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -113,7 +113,24 @@ def check_keys(table: Mapping[str, Any], where: str, *sections: str) -> tuple[st
             raise SpecError(
                 f"{where}: {str(key)[:60]} = {table[key]!r:.40} is not understood and may say how something is stored"
             )
+    if any(section == "any" for section in sections):
+        unknown += list(_unknown_inside(table, ""))
     return (f"ignored keys of {where.rpartition(': ')[2]}: {', '.join(map(str, unknown[:20]))}",) if unknown else ()
+
+
+def _unknown_inside(table: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Dotted names of keys in the objects that are looked through which no section knows."""
+    known = {key for section in _keys().values() for keys in section.values() for key in keys}
+    for key, value in table.items():
+        if not isinstance(value, Mapping):
+            continue
+        named = value.items() if key in _file()["named_objects"] else ()
+        objects = [(f"{path}{key}.{name}.", one) for name, one in named if isinstance(one, Mapping)]
+        if key in _file()["objects"]:
+            objects.append((f"{path}{key}.", value))
+        for place, one in objects:
+            yield from (f"{place}{name}"[:120] for name in one if name not in known and one[name] is not None)
+            yield from _unknown_inside(one, place)
 
 
 def unread_method(method: str) -> str:
@@ -128,7 +145,7 @@ def unread_method(method: str) -> str:
 
 @cache
 def _keys() -> dict[str, dict[str, list[str]]]:
-    return {name: one for name, one in _file().items() if name not in ("stems", "unread_methods")}
+    return {name: one for name, one in _file().items() if isinstance(one, dict) and name != "unread_methods"}
 
 
 @cache

@@ -100,6 +100,24 @@ def test_lines_of_a_dense_model_do_not_speak_of_experts(stored):
     assert "experts" not in model.checkpoint.parts
 
 
+def test_no_key_inside_passes_unseen():
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel", "zeta": 1}
+    inputs = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "eta": "x"}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs, "theta": True}
+    stored = {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"], "iota": 1,
+        "config_groups": {"group_0": group}, "kv_cache_scheme": {"num_bits": 8, "type": "float", "kappa": 1},
+    }  # fmt: skip
+    note = next(
+        note for note in cap.load_model(LLAMA | {"quantization_config": stored}).notes if "ignored keys" in note
+    )
+
+    place = "config_groups.group_0"
+    assert note.startswith("ignored keys of quantization_config: iota, ")
+    unseen = {f"{place}.theta", f"{place}.weights.zeta", f"{place}.input_activations.eta", "kv_cache_scheme.kappa"}
+    assert unseen <= set(note.partition(": ")[2].split(", "))
+
+
 # Values of JSON that Python writes and JSON has not (json.dumps of an infinite float).
 def test_a_constant_that_is_no_number_is_listed_as_ignored(tmp_path):
     file = tmp_path / "config.json"
