@@ -38,7 +38,7 @@ def size(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A shipped name or its Hub id, a config.json or its folder.", show_default=False
+            metavar="MODEL", help="A shipped name, its Hub id, a config.json or folder.", show_default=False
         ),
     ],
     work: WorkloadOptions,
