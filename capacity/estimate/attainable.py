@@ -24,9 +24,11 @@ def attainable_by_phase(
 ) -> tuple[list[FloatArray], tuple[str, ...]]:
     """The time of each phase on measured ceilings, and notes. Shape: of the batch. [s]
 
-    There is no time where a link is unknown; ``arithmetic`` is that of the phases.
+    There is no time where a link is unknown, or the part states no peak; ``arithmetic`` is that of the phases.
     """
     ceilings = case.measured_ceilings(arithmetic)
+    if ceilings is None:
+        return [], ()
     notes = dict.fromkeys(ceilings.notes)
     found: list[FloatArray] = []
     for phase in phases:
