@@ -20,10 +20,11 @@ from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec
-from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, memory_ceilings, sheet_ceilings
+from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
 from capacity.supply.dequantised import dequantised_note, read_shares
 from capacity.supply.links import Link, link_between, network_of
-from capacity.supply.paths import require_path, without_peaks
+from capacity.supply.memory_side import memory_ceilings, without_peaks
+from capacity.supply.paths import require_path
 from capacity.units import Arithmetic
 
 

@@ -31,8 +31,7 @@ from capacity.results import OUTSIDE_TIME, Estimate
 from capacity.specs.calibration import Calibration
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject
-from capacity.supply.ceilings import memory_ceilings
-from capacity.supply.paths import without_peaks
+from capacity.supply.memory_side import memory_ceilings, without_peaks
 
 
 def tpot(case: Case, *, batch: ArrayLike, context_tokens: ArrayLike) -> Estimate:

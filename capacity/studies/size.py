@@ -22,7 +22,7 @@ from capacity.studies.assumed_limits import turned_by
 from capacity.studies.devices import fewest_devices
 from capacity.studies.provenance import evidence, notes, shared_memory, unused, weak_figures, workload_assumptions
 from capacity.supply.ceilings import ridge_point
-from capacity.supply.paths import without_peaks
+from capacity.supply.memory_side import without_peaks
 
 NOT_MODELLED = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
 

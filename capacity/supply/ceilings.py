@@ -69,23 +69,6 @@ def sheet_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic]) ->
     return Ceilings(hardware.memory.bytes_per_s, rates, 0.0, 0, _once(notes), _once(figures))
 
 
-def memory_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic]) -> Ceilings:
-    """The memory side alone, of a part without recorded peaks: arithmetic takes no time, which only lowers a bound.
-
-    Parameters
-    ----------
-    hardware : HardwareSpec
-        The part.
-    arithmetic : frozenset of Arithmetic
-        How operators are stored and computed.
-    """
-    read, figure = hardware.memory.bytes_per_s, "memory.bytes_per_s"
-    reached = _highest(_measured_reads(hardware))
-    if reached and reached[1] > read:
-        figure, read = reached
-    return Ceilings(read, dict.fromkeys(arithmetic, float("inf")), 0.0, hardware.memory.cache_bytes, (), (figure,))
-
-
 def wider_note(hardware: HardwareSpec, arithmetic: Arithmetic, path: str) -> list[str]:
     """That a part computes in a wider format than the one wanted, where it does."""
     wanted = arithmetic.computed

@@ -7,8 +7,6 @@ quantised products; fp8 the fp8 path; 4-bit floats the 4-bit path, else fp8, els
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from capacity.errors import CapacityError
 from capacity.specs.hardware import HardwareSpec
 from capacity.units import Arithmetic, number_format
@@ -87,14 +85,6 @@ def require_path(hardware: HardwareSpec, arithmetic: Arithmetic) -> str:
             advice += "; weights stored in this format are then dequantised"
         raise CapacityError(advice)
     raise CapacityError(no_path(hardware, wanted, "weights or cache of this deployment need it; it has:"))
-
-
-@lru_cache(maxsize=512)
-def without_peaks(hardware: HardwareSpec) -> str:
-    """Why compute times of a part are unknown: no peak of it is recorded; empty where one is."""
-    if hardware.paths():
-        return ""
-    return f"{hardware.name}: no peak is recorded for this part, so compute times are unknown"
 
 
 def no_path(hardware: HardwareSpec, name: str, lead: str) -> str:
