@@ -22,6 +22,13 @@ def test_fp8_is_read_as_e4m3_and_said_to_be(capsys):
     assert cap.Deployment(weights="fp8_e4m3").read_as == ()
 
 
+def test_a_word_for_the_format_of_one_part_is_said_too():
+    deploy = cap.Deployment(weights="bf16", overrides=[{"part": "lm_head", "format": "fp8"}])
+
+    assert deploy.read_as == ("lm_head fp8 is read as fp8_e4m3",)
+    assert deploy.overrides[0].format == "fp8_e4m3"
+
+
 def test_what_was_read_survives_a_change_of_the_deployment():
     changed = cap.Deployment(weights="fp8").replace(tensor_parallel=2)
 

@@ -113,6 +113,10 @@ class Deployment(UserSpec):
         if not isinstance(data, Mapping):
             return data
         named = {name: data.get(name) for name in ("weights", "activations", "kv_cache", "state")}
+        given = _as_overrides(data.get("overrides"))
+        for one in given if isinstance(given, list | tuple) else ():
+            if isinstance(one, Mapping):
+                named[str(one.get("part"))[:40]] = one.get("format")
         lines = [f"{name} {word} is read as {meant}" for name, word in named.items() if (meant := meant_by(word))]
         return {**data, "read_as": (*data.get("read_as", ()), *lines)} if lines else data
 
