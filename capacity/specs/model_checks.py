@@ -62,13 +62,12 @@ def _tables(stage: Stage, vocabulary: int) -> Iterator[str]:
 
 
 def _mixers(stage: Stage) -> Iterator[str]:
-    """A mixer with matrices of its own reads the width of the stage and gives it back."""
+    """A mixer with matrices of its own reads the width of the stage."""
     for group in stage.layers:
         if group.mixer.kind != "state" or not group.mixer.matrices:
             continue
-        for side, way in (("columns", "input"), ("rows", "output")):
-            if all(getattr(matrix, side) != stage.hidden_size for matrix in group.mixer.matrices):
-                yield f"mixer {group.mixer.name} has no matrix whose {way} width is hidden_size, {stage.hidden_size:,}"
+        if all(matrix.columns != stage.hidden_size for matrix in group.mixer.matrices):
+            yield f"mixer {group.mixer.name} has no matrix whose input width is hidden_size, {stage.hidden_size:,}"
 
 
 def _size(tensor: Tensor) -> str:
