@@ -62,8 +62,8 @@ def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Figures of the part that an attainable time rests on, and what kind of knowledge stands beside them: a share
     of the datasheet in place of a measurement, and fixed times of links."""
     ceilings = case.measured_ceilings(case.arithmetic)
-    if ceilings is None:
-        return (), ()
+    if ceilings is None:  # no attainable time is given then
+        return (), ("assumed",)
     shares = ("assumed",) if ceilings.assumed else ()
     if case.deploy.devices == 1 or isinstance(case.link, CapacityError):
         return ceilings.figures, shares
