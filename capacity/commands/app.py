@@ -11,9 +11,18 @@ from typer.core import TyperCommand
 
 from capacity.errors import CapacityError
 
+ENGINE_WORDS = {  # what users of serving engines type
+    "--tp": "--tensor-parallel",
+    "--pp": "--pipeline-parallel",
+    "--dp": "--data-parallel",
+    "--ep": "--expert-parallel",
+    "--gpu-memory-utilization": "--memory-fraction",
+    "--max-model-len": "--context",
+}
+
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses an option given twice, of which the parser would keep the last alone."""
+    """A command that knows the words of engines, and refuses an option given twice (the last would count)."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments.
@@ -23,11 +32,17 @@ class OptionsOnce(TyperCommand):
         CapacityError
             Naming the option that was given more than once.
         """
+        args = [_in_own_words(argument) for argument in args]
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(order).items():
             if times > 1 and not (parameter.multiple or getattr(parameter, "is_flag", False)):
                 raise CapacityError(f"{parameter.opts[0]} is given {times} times; give it once")
         return super().parse_args(ctx, args)
+
+
+def _in_own_words(argument: str) -> str:
+    name, given, value = argument.partition("=")
+    return ENGINE_WORDS.get(name, name) + given + value
 
 
 class CommandApp(typer.Typer):

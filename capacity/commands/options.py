@@ -23,6 +23,8 @@ from capacity.units import parse_bytes, parse_seconds
 T = TypeVar("T")
 _OVERRIDE = re.compile(r"(?P<part>[a-z_]{1,40})(?:\[(?P<layers>[0-9:]{1,20})\])?:(?P<format>[A-Za-z0-9_]{1,60})")
 
+_THOUSANDS = re.compile(r"([0-9]{1,9})([kK])")
+_UNITS = {"k": 1000, "K": 1024}
 _FORMATS, _WORK, _PLACING, _RESULT = "Number formats", "Workload", "Parallelism and engine", "Result"
 
 
@@ -73,7 +75,8 @@ class DeploymentOptions:
         str | None, _option("--launch-mode", "NAME", "eager, compiled, graph or tuned.", _PLACING)
     ] = None
     memory_fraction: Annotated[
-        str | None, _option("--memory-fraction", "0..1", "Share of memory the engine takes (0.9).", _PLACING)
+        str | None,
+        _option("--memory-fraction", "0..1", "Share of memory the engine takes (0.9).", _PLACING),
     ] = None
     prefill_chunk: Annotated[
         str | None, _option("--prefill-chunk", "TOKENS", "Tokens of one prefill pass (8192).", _PLACING)
@@ -225,6 +228,8 @@ def whole_option(name: str, text: str | None, *, minimum: int = 1) -> int | None
     if text is None:
         return None
     digits = text.strip()
+    if thousands := _THOUSANDS.fullmatch(digits):  # of tokens: 8k is 8,000, 8K is 8,192
+        return int(whole(_flag(name), int(thousands[1]) * _UNITS[thousands[2]], minimum=minimum))
     if digits.removeprefix("-").isdecimal() and digits.isascii() and len(digits) < 30:
         return int(whole(_flag(name), int(digits), minimum=minimum))
     return int(whole(_flag(name), number_option(name, text), minimum=minimum))

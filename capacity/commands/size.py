@@ -27,6 +27,8 @@ from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.parts import PartTable, size_on_all_parts
 from capacity.studies.size import OperatingPoint, sized, workload_of
 from capacity.studies.size_changes import WhatIf, what_if_at
+from capacity.studies.sustained import sustained
+from capacity.studies.sustained_result import Sustained
 from capacity.studies.what_if import Setup
 
 app = CommandApp(add_completion=False)
@@ -77,31 +79,36 @@ def size(
     (subject, workload), deployment = _chosen(model, work), deploy.build(reserved_bytes=bytes_option("taken", taken))
     at = work.at(workload)
     answer: Sizing | PartTable | WhatIf
+    rates: Sustained | None = None
     if part is None:
         answer = _on_all_parts(subject, workload, at, deployment)
     elif what_if or other_part:
         others = [load_hardware(name) for name in other_part or ()]
         answer = what_if_at(Setup(subject, load_hardware(part), deployment), at, workload, parts=others)
     else:
-        answer = sized(subject, load_hardware(part), deployment, at, workload=workload)
+        hardware = load_hardware(part)
+        answer = sized(subject, hardware, deployment, at, workload=workload)
+        if answer.fits and answer.ttft.bound is not None and at == OperatingPoint.of(workload):
+            rates = sustained(subject, hardware, workload, deployment)
+    plain = answer.to_dict() | ({"sustained": rates.to_dict()} if rates else {})
     if out is not None:
-        write_json(answer.to_dict(), out)
+        write_json(plain, out)
     if json:
-        print(as_json(answer.to_dict()))
+        print(as_json(plain))
     else:
-        _show(answer, operators=operators)
+        _show(answer, rates, operators=operators)
     if _falls_short(answer):
         raise typer.Exit(1)
 
 
-def _show(answer: Sizing | PartTable | WhatIf, *, operators: bool) -> None:
+def _show(answer: Sizing | PartTable | WhatIf, rates: Sustained | None, *, operators: bool) -> None:
     from capacity.presentation import terminal
     from capacity.presentation.sheets import sizing
 
     if operators and isinstance(answer, WhatIf):
         terminal.show(sizing.what_if_sheet(answer, prefill_operators=True))
-    elif operators and isinstance(answer, Sizing):
-        terminal.show(sizing.sizing_sheet(answer, prefill_operators=True))
+    elif isinstance(answer, Sizing):
+        terminal.show(sizing.sizing_sheet(answer, prefill_operators=operators, rates=rates))
     else:
         terminal.show(answer)
 

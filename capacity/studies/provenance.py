@@ -102,7 +102,9 @@ def weak_figures(case: Case) -> tuple[str, ...]:
 def unused(workload: Workload) -> tuple[str, ...]:
     """Notes on what was given and has no part in sizing one replica."""
     given = [name for name in UNUSED if getattr(workload, name) is not None]
-    return tuple([f"{name} is not used: one replica is sized at the given concurrency" for name in given])
+    return tuple(
+        [f"{name} is judged by sustained rates; a replica is sized at the given concurrency" for name in given]
+    )
 
 
 def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:

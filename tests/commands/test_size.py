@@ -33,9 +33,8 @@ def test_json_is_valid_and_alone_and_equals_the_python_result(printed_json):
     found = printed_json("size", MODEL, PART, "--concurrency", "8", "--prompt", "1000", "--output", "100")
     workload = cap.Workload(concurrency=8, prompt_tokens=1000, output_tokens=100)
 
-    assert found == cap.size(cap.load_model(MODEL), cap.load_hardware(PART), workload).to_dict() | {
-        "assumed": found["assumed"]
-    }
+    sized = cap.size(cap.load_model(MODEL), cap.load_hardware(PART), workload).to_dict()
+    assert found == sized | {"assumed": found["assumed"], "sustained": found["sustained"]}
 
 
 def test_batch_and_context_judge_memory_and_tpot_at_the_context(printed_json):
@@ -200,3 +199,28 @@ def test_a_case_that_no_number_of_devices_holds_promises_none(printed_json):
 def test_a_world_model_where_none_is_taken_names_the_command(capsys, arguments, sentence):
     assert run(arguments) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_the_words_of_engines_and_thousands_of_tokens_are_understood(capsys, printed_json):
+    own = ["--tensor-parallel", "2", "--memory-fraction", "0.8", "--prompt", "8192", "--output", "500"]
+    theirs = ["--tp", "2", "--gpu-memory-utilization=0.8", "--prompt", "8K", "--output", "500"]
+    found = [printed_json("size", MODEL, PART, "--weights", "bf16", *words) for words in (own, theirs)]
+
+    assert found[0] == found[1]
+    assert printed_json("size", MODEL, PART, "--max-model-len", "8k", "--batch", "1")["memory_tokens"] == 8000
+    assert run(["size", MODEL, PART, "--tp", "2", "--tensor-parallel", "4"]) == 2
+    assert "--tensor-parallel is given 2 times" in capsys.readouterr().err
+
+
+# 20 requests of 2,000 tokens in and 500 out per second, each within 50 ms per token.
+def test_size_says_what_a_replica_sustains_and_how_many_are_needed(capsys, printed_json):
+    question = ["--prompt", "2000", "--output", "500", "--max-tpot", "50 ms", "--requests-per-s", "20"]
+    found = printed_json("size", MODEL, PART, "--weights", "bf16", *question)["sustained"]
+    work = cap.Workload(prompt_tokens=2000, output_tokens=500, max_tpot_s=0.05, requests_per_s=20.0)
+    rates = cap.sustained(cap.load_model(MODEL), cap.load_hardware(PART), work, cap.Deployment(weights="bf16"))
+
+    assert found == rates.to_dict()
+    assert run(["size", MODEL, PART, "--weights", "bf16", *question]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"replicas needed {found['arrivals']['replicas']}" in printed
+    assert "output tokens" in printed

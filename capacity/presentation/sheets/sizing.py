@@ -9,8 +9,10 @@ from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Shee
 from capacity.presentation.sheets.changes import change_sections, described
 from capacity.presentation.sheets.estimate import ROOFLINE, operator_section
 from capacity.presentation.sheets.limits import binding_words, runtime_words, shared_words, verdict_words
+from capacity.presentation.sheets.sustained import sustained_sections
 from capacity.results import Ledger, Objective, Sizing
 from capacity.studies.size_changes import WhatIf
+from capacity.studies.sustained_result import Sustained
 
 Row = tuple[Cell, ...]
 
@@ -23,8 +25,8 @@ CONTEXT_ENDS = {
 VERDICT_TONES: dict[str, Tone] = {"fits": "good", "tight": "doubtful", "does not fit": "bad"}
 
 
-def sizing_sheet(sizing: Sizing, *, prefill_operators: bool = False) -> Sheet:
-    """The sheet of one replica, on request with the operators of a prefill as well."""
+def sizing_sheet(sizing: Sizing, *, prefill_operators: bool = False, rates: Sustained | None = None) -> Sheet:
+    """The sheet of one replica, on request with the operators of a prefill and with its sustained rates."""
     where = f"batch {sizing.batch:,} at {sizing.memory_tokens:,} tokens"
     return Sheet(
         title=f"{sizing.model} on {sizing.devices} x {sizing.part}",
@@ -35,12 +37,13 @@ def sizing_sheet(sizing: Sizing, *, prefill_operators: bool = False) -> Sheet:
                 for ledger in sorted(sizing.ledger, key=lambda ledger: ledger.rank)
             ),
             _limits_and_times(sizing),
+            *(sustained_sections(rates) if rates else ()),
             *([operator_section(sizing.tpot)] if sizing.tpot.rows else []),
             *([operator_section(sizing.ttft)] if prefill_operators and sizing.ttft.rows else []),
         ),
         assumptions=sizing.assumed,
         notes=unique((*sizing.notes, *sizing.ttft.notes, *sizing.tpot.notes)),
-        not_modelled=sizing.not_modelled,
+        not_modelled=unique((*sizing.not_modelled, *(rates.not_modelled if rates else ()))),
     )
 
 
