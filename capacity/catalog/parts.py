@@ -150,9 +150,11 @@ def server_ids(*, folders: Folders = ()) -> tuple[str, ...]:
 
 @cache
 def server_with(part: str) -> ServerSpec | None:
-    """The first shipped server of this part that states its network, by id; None where none does."""
+    """The first shipped server of this part that states the rate of its network, by id; None where none does."""
     servers = map(load_server, server_ids())
-    return next((server for server in servers if server.device == part and server.network is not None), None)
+    return next(
+        (one for one in servers if one.device == part and one.network and one.network.bytes_per_s_per_device), None
+    )
 
 
 def load_prices(part: str | None = None) -> tuple[Price, ...]:

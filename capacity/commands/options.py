@@ -115,8 +115,8 @@ class WorkloadOptions:
     output: Annotated[str | None, _option("--output", "TOKENS", "Answer of a request (256).", _WORK)] = None
     concurrency: Annotated[str | None, _option("--concurrency", "N", "Requests in flight (1).", _WORK)] = None
     requests_per_s: Annotated[str | None, _option("--requests-per-s", "RATE", "Arrival rate.", _WORK)] = None
-    max_ttft: Annotated[str | None, _option("--max-ttft", "TIME", 'Objective, "500 ms" or seconds.', _WORK)] = None
-    max_tpot: Annotated[str | None, _option("--max-tpot", "TIME", 'Objective, "50 ms" or seconds.', _WORK)] = None
+    max_ttft: Annotated[str | None, _option("--max-ttft", "TIME", 'Objective, as in "500 ms".', _WORK)] = None
+    max_tpot: Annotated[str | None, _option("--max-tpot", "TIME", 'Objective, as in "50 ms".', _WORK)] = None
     percentile: Annotated[str | None, _option("--percentile", "P", "Of the objectives, 0 to 100.", _WORK)] = None
     workload: Annotated[str | None, _option("--workload", "FILE", "Workload fields as TOML or JSON.", _WORK)] = None
 
@@ -246,13 +246,21 @@ def number_option(name: str, text: str | None) -> float | None:
 
 
 def seconds_option(name: str, text: str | None) -> float | None:
-    """The time that an option was given, or None. [s]"""
-    return _parsed(name, text, parse_seconds)
+    """The time that an option was given with its unit, or None. [s]"""
+    return _parsed(name, _with_unit(name, text, "ms, s or min"), parse_seconds)
 
 
 def bytes_option(name: str, text: str | None) -> int | None:
-    """The size that an option was given, or None. [B]"""
-    return _parsed(name, text, parse_bytes)
+    """The size that an option was given with its unit, or None. [B]"""
+    return _parsed(name, _with_unit(name, text, "GB or GiB"), parse_bytes)
+
+
+def _with_unit(name: str, text: str | None, units: str) -> str | None:
+    """The text, refused where it is a number alone: one of seconds would be read where milliseconds were meant."""
+    number = (text or "").strip().lstrip("+-").replace(".", "", 1)
+    if number.isdecimal() and number.strip("0"):
+        raise CapacityError(f"{_flag(name)} needs a unit, {units}; got {(text or '')[:40]!r}")
+    return text
 
 
 def _parsed(name: str, text: str | None, parse: Callable[[str], T]) -> T | None:

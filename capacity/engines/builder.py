@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from capacity.catalog.engines import load_engine
 from capacity.demand.memory import sequence_state_bytes
@@ -15,12 +16,14 @@ from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS, Budget
 from capacity.engines.cache import CACHES
 from capacity.engines.table import MAX_BYTES, MemoryRow, MemoryTable, memory_table_of
-from capacity.errors import CapacityError
+from capacity.errors import CapacityError, unknown_name
 from capacity.specs.deployment import Deployment
 from capacity.specs.engine import EngineSpec
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Resident, WorldModelSpec
+
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=512)
@@ -61,17 +64,30 @@ def table_of_engine(engine: EngineSpec, subject: ModelSpec | WorldModelSpec, dep
     return memory_table_of(rows, chunk_tokens=deploy.prefill_chunk_tokens, images=images, pools=engine.pools)
 
 
+def policy(policies: Mapping[str, T], kind: str, name: str) -> T:
+    """The policy of one kind that an engine names.
+
+    Raises
+    ------
+    CapacityError
+        With the nearest names, if there is none of this name.
+    """
+    if name not in policies:
+        raise CapacityError(unknown_name(f"{kind} policy", name, policies))
+    return policies[name]
+
+
 def _rows(
     engine: EngineSpec, model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment
 ) -> Iterator[MemoryRow]:
     policies = engine.policies
     yield from _weights(model, world, deploy)
     if world is None:
-        yield from CACHES[policies.cache](model, deploy)
+        yield from policy(CACHES, "cache", policies.cache)(model, deploy)
     elif world.core is not None:
-        yield from CACHES[policies.session_cache](model, deploy)
+        yield from policy(CACHES, "session_cache", policies.session_cache)(model, deploy)
     yield from _state(model, deploy)
-    yield from ACTIVATION_PEAKS[policies.activations](model, world, deploy)
+    yield from policy(ACTIVATION_PEAKS, "activations", policies.activations)(model, world, deploy)
     for part in _residents(world):
         yield MemoryRow(part.name, 0, loaded=True, fixed_bytes=part.held_bytes)
 
@@ -128,4 +144,4 @@ def budget(hardware: HardwareSpec, deploy: Deployment) -> Budget:
     DoesNotFit
         If more is reserved than there is.
     """
-    return BUDGETS[load_engine(deploy.engine).policies.budget](hardware, deploy)
+    return policy(BUDGETS, "budget", load_engine(deploy.engine).policies.budget)(hardware, deploy)

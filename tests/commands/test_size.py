@@ -224,3 +224,12 @@ def test_size_says_what_a_replica_sustains_and_how_many_are_needed(capsys, print
     printed = " ".join(capsys.readouterr().out.split())
     assert f"replicas needed {found['arrivals']['replicas']}" in printed
     assert "output tokens" in printed
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "units"), [("--max-tpot", "20", "ms, s or min"), ("--taken", "10", "GB or GiB")]
+)
+def test_a_number_without_its_unit_is_refused(capsys, option, value, units):
+    assert run(["size", MODEL, PART, option, value]) == 2
+    assert f"{option} needs a unit, {units}; got '{value}'" in capsys.readouterr().err
+    assert run(["size", MODEL, PART, "--taken", "0"]) == 0

@@ -12,9 +12,10 @@ from capacity.catalog.engines import engine_ids, load_engine
 from capacity.catalog.worlds import load_world_model
 from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS
-from capacity.engines.builder import budget, memory_table
+from capacity.engines.builder import budget, memory_table, policy
 from capacity.engines.cache import CACHES
 from capacity.engines.table import MemoryRow, memory_table_of
+from capacity.errors import CapacityError
 from capacity.estimate import usage
 from capacity.estimate.ledger import ledger_lines, ledgers
 from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer, StateTensor
@@ -77,8 +78,8 @@ def test_every_engine_names_policies_that_exist():
         table = tomllib.loads(entry.read_text(encoding="utf-8"))
         known = {"budget": BUDGETS, "cache": CACHES, "session_cache": CACHES, "activations": ACTIVATION_PEAKS}
         assert set(table["policies"]) == set(known)
-        for kind, policy in table["policies"].items():
-            assert policy in known[kind], (name, kind)
+        for kind, chosen in table["policies"].items():
+            assert chosen in known[kind], (name, kind)
         assert load_engine(name).name == table["name"] == name
         assert table["sources"]
 
@@ -338,3 +339,8 @@ def test_the_peak_of_a_planner_holds_its_samples():
 
 def test_a_world_model_without_a_core_keeps_no_cache():
     assert "KV cache" not in by_name(memory_table(load_world_model("oasis-500m"), BF16))
+
+
+def test_a_policy_of_no_such_name_is_answered_with_the_nearest():
+    with pytest.raises(CapacityError, match=r"unknown cache policy 'pagedd'; nearest: paged"):
+        policy(CACHES, "cache", "pagedd")
