@@ -53,8 +53,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"capacity {capacity.__version__}")
         raise typer.Exit
 

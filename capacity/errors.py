@@ -49,8 +49,8 @@ def _printable(character: str) -> str:
     return " " if character.isspace() else repr(character)[1:-1]
 
 
-def nearest_names(given: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
-    """Names in ``allowed`` nearest to ``given``, ignoring case and separators.
+def nearest_names(query: str, allowed: Iterable[str], limit: int = 3) -> list[str]:
+    """Names in ``allowed`` nearest to ``query``, ignoring case and separators.
 
     First all that hold its words, or words that begin with them (up to `MAX_WITH_ALL_WORDS`), in the order of
     ``allowed``; then, up to ``limit``, the closest, and those that hold it anywhere.
@@ -58,15 +58,15 @@ def nearest_names(given: str, allowed: Iterable[str], limit: int = 3) -> list[st
     >>> nearest_names("H200 SXM", ["nvidia-gh200-96gb", "nvidia-h200-nvl-141gb", "nvidia-h200-sxm5-141gb"])
     ['nvidia-h200-sxm5-141gb']
     """
-    wanted, names = given.lower(), {name.lower(): name for name in allowed}
-    words = _words(wanted)
+    lowered, names = query.lower(), {name.lower(): name for name in allowed}
+    words = _words(lowered)
     holding = [name for name in names if words and all(_holds(name, word) for word in words)]
-    holding.sort(key=lambda name: (name != wanted, len(set(words) - set(_words(name))), not name.startswith(wanted)))
-    close = difflib.get_close_matches(wanted, names, n=limit, cutoff=0.5)
-    inside = [name for name in names if wanted and wanted in name]
+    holding.sort(key=lambda name: (name != lowered, len(set(words) - set(_words(name))), not name.startswith(lowered)))
+    close = difflib.get_close_matches(lowered, names, n=limit, cutoff=0.5)
+    inside = [name for name in names if lowered and lowered in name]
     others = [] if len(words) == 1 and holding else [*close, *inside]
-    found = list(dict.fromkeys((*holding[:MAX_WITH_ALL_WORDS], *others)))
-    return [names[name] for name in found[: max(limit, min(len(holding), MAX_WITH_ALL_WORDS))]]
+    nearest = list(dict.fromkeys((*holding[:MAX_WITH_ALL_WORDS], *others)))
+    return [names[name] for name in nearest[: max(limit, min(len(holding), MAX_WITH_ALL_WORDS))]]
 
 
 def _words(name: str) -> list[str]:
@@ -78,7 +78,7 @@ def _holds(name: str, word: str) -> bool:
     return any(one.startswith(word) for one in _words(name))
 
 
-def unknown_name(kind: str, given: str, allowed: Iterable[str]) -> str:
+def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
     """One sentence for a name that is not in a list.
 
     Examples
@@ -87,11 +87,11 @@ def unknown_name(kind: str, given: str, allowed: Iterable[str]) -> str:
     "unknown part 'h100'; nearest: nvidia-h100-sxm5-80gb"
     """
     names = list(allowed)
-    close = nearest_names(given, names)
-    given = given if len(given) <= 80 else given[:77] + "..."
+    close = nearest_names(name, names)
+    name = name if len(name) <= 80 else name[:77] + "..."
     if close:
-        return f"unknown {kind} {given!r}; nearest: {', '.join(close)}"
-    return f"unknown {kind} {given!r}; known: {_some(names)}"
+        return f"unknown {kind} {name!r}; nearest: {', '.join(close)}"
+    return f"unknown {kind} {name!r}; known: {_some(names)}"
 
 
 def _some(names: list[str]) -> str:
@@ -130,8 +130,8 @@ def rephrase(error: ValidationError, where: str) -> SpecError:
             continue
         message = _in_words(item)
         place = f"{where}: {field}" if field else where
-        given = "" if item["type"] == "value_error" else f", got {_short(item['input'])}"
-        sentences.append(f"{place}: {message}{given}")
+        value = "" if item["type"] == "value_error" else f", got {_short(item['input'])}"
+        sentences.append(f"{place}: {message}{value}")
     more = f" (and {len(sentences) - 3} more)" if len(sentences) > 3 else ""
     return SpecError("; ".join(sentences[:3]) + more)
 

@@ -31,8 +31,8 @@ def whole(name: str, value: ArrayLike | None, *, minimum: int = 1) -> Any:
         raise CapacityError(f"{name} must be finite whole numbers, got {shown(value)}")
     bad = (array != np.floor(array)) | (array < minimum) | (array > LARGEST_COUNT)
     if np.any(bad):
-        given = array[bad].flat[0] if array.ndim else value
-        raise CapacityError(f"{name} must be a whole number from {minimum} to 2^31, got {shown(given)}")
+        value_in_error = array[bad].flat[0] if array.ndim else value
+        raise CapacityError(f"{name} must be a whole number from {minimum} to 2^31, got {shown(value_in_error)}")
     return int(array) if array.ndim == 0 else array.astype(np.int64)
 
 
@@ -116,7 +116,7 @@ def one_time(name: str, value: ArrayLike | None, *, zero: bool = False) -> float
     return float(times)
 
 
-def _floats(name: str, value: ArrayLike | None, wanted: str) -> FloatArray:
+def _floats(name: str, value: ArrayLike | None, requirement: str) -> FloatArray:
     """``value`` as an array of floats; text, booleans, masked entries and complex numbers are not numbers here."""
     try:
         array = as_array(value)
@@ -127,7 +127,7 @@ def _floats(name: str, value: ArrayLike | None, wanted: str) -> FloatArray:
     except CapacityError:
         raise
     except (TypeError, ValueError, OverflowError):
-        raise CapacityError(f"{name} must be {wanted}, got {shown(value)}") from None
+        raise CapacityError(f"{name} must be {requirement}, got {shown(value)}") from None
 
 
 def _check_extent(name: str, array: Any) -> None:

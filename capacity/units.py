@@ -228,13 +228,13 @@ def number_format(name: str) -> NumberFormat:
     'fp8_e4m3'
     """
     formats = number_formats()
-    known = meant_by(name) or name
-    if known not in formats:
+    canonical = meant_by(name) or name
+    if canonical not in formats:
         several = package_data.toml("data/format_words.toml")["several"].get(str(name).lower())
         if several:
             raise CapacityError(f"number format {name!r} could mean several; give one of: {several}")
         raise CapacityError(unknown_name("number format", str(name), formats))
-    return formats[known]
+    return formats[canonical]
 
 
 def meant_by(word: object) -> str | None:

@@ -79,8 +79,8 @@ def weight_bytes(model: Subject, deploy: Deployment) -> int:
     16060522496
     """
     table = checked_table(model, deploy)
-    held = [[use.fixed_bytes for use in kind.uses if use.name.startswith("weights")] for kind in table.kinds]
-    return max(sum(sizes) for sizes in held)
+    weights = [[use.fixed_bytes for use in kind.uses if use.name.startswith("weights")] for kind in table.kinds]
+    return max(sum(sizes) for sizes in weights)
 
 
 def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Any:
@@ -122,8 +122,8 @@ def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, cont
     _ = network(model).decoder  # an encoder keeps no cache
     refuse_overflow(table, batch=batch, context_tokens=context)
     local = local_sequences(batch, deploy)
-    held = [cache_bytes(kind.whole.content, sequences=local, context_tokens=context) for kind in table.kinds]
-    return plain(np.max(np.stack(np.broadcast_arrays(*held)), axis=0))
+    caches = [cache_bytes(kind.whole.content, sequences=local, context_tokens=context) for kind in table.kinds]
+    return plain(np.max(np.stack(np.broadcast_arrays(*caches)), axis=0))
 
 
 def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:

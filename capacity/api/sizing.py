@@ -56,6 +56,6 @@ def size(
     (True, 197)
     """
     check_kind("workload", workload, Workload, none=True)
-    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
-    check_specs(model, hardware, chosen)
-    return study.size(model, hardware, workload, chosen)
+    deployment = DEFAULT_DEPLOYMENT if deploy is None else deploy
+    check_specs(model, hardware, deployment)
+    return study.size(model, hardware, workload, deployment)

@@ -46,10 +46,10 @@ def not_shipped(name: str, shipped: Iterable[str]) -> str:
     >>> not_shipped("qwen2.5-vl-7b", ["qwen2.5-7b"])[:58]
     "unknown model 'qwen2.5-vl-7b': no model of this kind is sh"
     """
-    known = tuple(shipped)
+    names = tuple(shipped)
     if is_hub_id(name):
         folder = name.rpartition("/")[2].lower()
-        near = nearest_names(folder, known)
+        near = nearest_names(folder, names)
         hint = f"; nearest shipped: {', '.join(near)}" if near else ""
         return (
             f"no file at {name!r}, and no shipped model has this Hub id; nothing is downloaded: fetch its config.json, "
@@ -57,12 +57,12 @@ def not_shipped(name: str, shipped: Iterable[str]) -> str:
         )
     for word, part in _table()["kinds"].items():
         if word in re.split(r"[-_ ]", name.lower()):
-            others = ", ".join(nearest_names(name, known)) or "none"
+            others = ", ".join(nearest_names(name, names)) or "none"
             return (
                 f"unknown model {name[:80]!r}: no model of this kind is shipped; it has {part}, which models with near "
                 f"names ({others}) lack; give its config.json, or the text_config in it for the text part alone"
             )
-    return unknown_name("model", name, known)
+    return unknown_name("model", name, names)
 
 
 def _table() -> dict[str, Any]:

@@ -156,11 +156,11 @@ def _shipped() -> str:
 
 def user_folders(folders: Folders) -> tuple[str, ...]:
     """Folders to search before the shipped ones: those given, then those of the environment."""
-    given = [folders] if isinstance(folders, str | os.PathLike) else folders
-    if not isinstance(given, Iterable):
+    paths = [folders] if isinstance(folders, str | os.PathLike) else folders
+    if not isinstance(paths, Iterable):
         raise SpecError(f"folders must be a path or a list of paths, got {type(folders).__name__}")
     from_environment = os.environ.get("CAPACITY_PATH", "").split(os.pathsep)
-    return (*(name_or_path(folder, "folder") for folder in given), *filter(None, from_environment))
+    return (*(name_or_path(folder, "folder") for folder in paths), *filter(None, from_environment))
 
 
 def file_stamp(path: str) -> Stamp:

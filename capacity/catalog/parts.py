@@ -225,12 +225,12 @@ def _base(data: dict[str, Any], where: str, user: tuple[str, ...], chain: tuple[
 
 def _merged(base: HardwareSpec, own: dict[str, Any], where: str) -> dict[str, Any]:
     """The table of ``base`` with the values of ``own``; figures for which ``own`` has no source are assumed."""
-    kept = base.model_copy(update={"measured": still_measured(base.measured, figures(own), base.figures())})
-    inherited = kept.model_dump(exclude={"id", "sources", "unverified", "assumed", "based_on"}, exclude_none=True)
+    base_part = base.model_copy(update={"measured": still_measured(base.measured, figures(own), base.figures())})
+    inherited = base_part.model_dump(exclude={"id", "sources", "unverified", "assumed", "based_on"}, exclude_none=True)
     table = _over({**inherited, "name": f"{base.name} (changed)"}, own)
     sourced = (*_patterns(own, where), *_names(own, "unverified", where), *_names(own, "assumed", where))
-    stated = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
-    table["assumed"] = (*_names(own, "assumed", where), *(figure for figure in stated if not named(figure, sourced)))
+    added = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
+    table["assumed"] = (*_names(own, "assumed", where), *(figure for figure in added if not named(figure, sourced)))
     return table
 
 

@@ -53,17 +53,17 @@ def load_world_model(source: str | os.PathLike[str] | Mapping[str, Any], name: s
     if isinstance(source, Mapping):
         own = name or str(source.get("name", source.get("type", "world model")))
         return _from_table(source, own, where=own)
-    asked = name_or_path(source, "world model")
-    if is_hub_id(asked):
-        asked = shipped_under(asked, world_model_ids()) or asked
-    if asked in world_model_ids():
-        return _shipped(asked)
-    path = Path(asked, "config.json") if os.path.isdir(asked) else Path(asked)
-    if path.suffix in (".json", ".yaml", ".yml") or os.path.exists(asked):
+    name_or_file = name_or_path(source, "world model")
+    if is_hub_id(name_or_file):
+        name_or_file = shipped_under(name_or_file, world_model_ids()) or name_or_file
+    if name_or_file in world_model_ids():
+        return _shipped(name_or_file)
+    path = Path(name_or_file, "config.json") if os.path.isdir(name_or_file) else Path(name_or_file)
+    if path.suffix in (".json", ".yaml", ".yml") or os.path.exists(name_or_file):
         return _from_table(_read(path), name or path.resolve().parent.name, where=str(path))
-    if is_hub_id(asked):
-        raise SpecError(not_shipped(asked, world_model_ids()))
-    raise SpecError(unknown_name("world model", asked, world_model_ids()))
+    if is_hub_id(name_or_file):
+        raise SpecError(not_shipped(name_or_file, world_model_ids()))
+    raise SpecError(unknown_name("world model", name_or_file, world_model_ids()))
 
 
 def _from_table(table: Mapping[str, Any], name: str, where: str) -> WorldModelSpec:

@@ -41,8 +41,8 @@ class OptionsOnce(TyperCommand):
 
 
 def _in_own_words(argument: str) -> str:
-    name, given, value = argument.partition("=")
-    return ENGINE_WORDS.get(name, name) + given + value
+    name, separator, value = argument.partition("=")
+    return ENGINE_WORDS.get(name, name) + separator + value
 
 
 class CommandApp(typer.Typer):

@@ -123,11 +123,11 @@ def control(
         raise typer.Exit(1)
 
 
-def _with_inputs(world: WorldModelSpec, **given: str | None) -> WorldModelSpec:
+def _with_inputs(world: WorldModelSpec, **texts: str | None) -> WorldModelSpec:
     """The model with the inputs of a decision that options set."""
     fewest = {"text_tokens": 0}
-    found = {name: whole_option(name, text, minimum=fewest.get(name, 1)) for name, text in given.items()}
-    counts = {name: count for name, count in found.items() if count is not None}
+    parsed = {name: whole_option(name, text, minimum=fewest.get(name, 1)) for name, text in texts.items()}
+    counts = {name: count for name, count in parsed.items() if count is not None}
     if "views" in counts and not world.encoders:
         raise CapacityError(f"--views: {world.name} has no encoder of images")
     if "steps" in counts and world.head.kind in ("autoregressive", "parallel", "none"):

@@ -77,15 +77,15 @@ def _with_words(words: Sequence[str]) -> list[HardwareSpec]:
 
 def _has(part: HardwareSpec, word: str) -> bool:
     """Whether a word or phrase is in id or name; hyphens are spaces."""
-    wanted, *names = (text.lower().replace("-", " ") for text in (word, part.id, part.name))
-    return any(wanted in name for name in names)
+    phrase, *names = (text.lower().replace("-", " ") for text in (word, part.id, part.name))
+    return any(phrase in name for name in names)
 
 
 def _of_vendor(parts: list[HardwareSpec], vendor: str) -> list[HardwareSpec]:
     """The parts of one vendor; one that makes none of the catalogue is an error."""
-    known = sorted({load_hardware(name).vendor.lower() for name in hardware_ids()})
-    if vendor.lower() not in known:
-        raise CapacityError(f"--vendor: {unknown_name('vendor', vendor, known)}")
+    vendors = sorted({load_hardware(name).vendor.lower() for name in hardware_ids()})
+    if vendor.lower() not in vendors:
+        raise CapacityError(f"--vendor: {unknown_name('vendor', vendor, vendors)}")
     return [part for part in parts if part.vendor.lower() == vendor.lower()]
 
 

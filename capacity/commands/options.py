@@ -88,17 +88,17 @@ class DeploymentOptions:
     def build(self, *, reserved_bytes: int | None = None) -> Deployment:
         """The deployment that file and options describe, with what is set aside for others. [B]"""
         file = file_option("deployment", self.deployment)
-        given = {} if file is None else read_deployment(file)
-        given |= _present("reserved_bytes", reserved_bytes)
+        values = {} if file is None else read_deployment(file)
+        values |= _present("reserved_bytes", reserved_bytes)
         for name in ("weights", "activations", "kv_cache", "engine", "engine_version", "launch_mode"):
-            given |= _present(name, getattr(self, name))
+            values |= _present(name, getattr(self, name))
         for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"):
-            given |= _present(name, whole_option(name, getattr(self, name)))
-        given |= _present("pipeline_split", _layers(self.pipeline_split))
-        given |= _present("prefill_chunk_tokens", whole_option("prefill_chunk", self.prefill_chunk))
-        given |= _present("overrides", _overrides(self.override))
-        given |= _present("memory_fraction", number_option("memory_fraction", self.memory_fraction))
-        return Deployment.parse(given, self.deployment or "deployment")
+            values |= _present(name, whole_option(name, getattr(self, name)))
+        values |= _present("pipeline_split", _layers(self.pipeline_split))
+        values |= _present("prefill_chunk_tokens", whole_option("prefill_chunk", self.prefill_chunk))
+        values |= _present("overrides", _overrides(self.override))
+        values |= _present("memory_fraction", number_option("memory_fraction", self.memory_fraction))
+        return Deployment.parse(values, self.deployment or "deployment")
 
 
 @dataclass
@@ -123,16 +123,16 @@ class WorkloadOptions:
     def build(self) -> Workload:
         """The workload that file and options describe."""
         file = file_option("workload", self.workload)
-        given = {} if file is None else read_workload(file)
+        values = {} if file is None else read_workload(file)
         for field, names in (("prompt_tokens", ("prompt", "context")), ("concurrency", ("concurrency", "batch"))):
             for name in names:  # only one of the two is given
-                given |= _present(field, whole_option(name, getattr(self, name)))
-        given |= _present("output_tokens", whole_option("output", self.output))
+                values |= _present(field, whole_option(name, getattr(self, name)))
+        values |= _present("output_tokens", whole_option("output", self.output))
         for name in ("requests_per_s", "percentile"):
-            given |= _present(name, number_option(name, getattr(self, name)))
-        given |= _present("max_ttft_s", seconds_option("max_ttft", self.max_ttft))
-        given |= _present("max_tpot_s", seconds_option("max_tpot", self.max_tpot))
-        return Workload.parse(given, self.workload or "workload")
+            values |= _present(name, number_option(name, getattr(self, name)))
+        values |= _present("max_ttft_s", seconds_option("max_ttft", self.max_ttft))
+        values |= _present("max_tpot_s", seconds_option("max_tpot", self.max_tpot))
+        return Workload.parse(values, self.workload or "workload")
 
     def at(self, workload: Workload) -> OperatingPoint:
         """Where the figures are judged: at the context that was given, else as the workload says."""
@@ -166,9 +166,9 @@ def expand_option_groups(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(function)
-    def command(**given: Any) -> None:
-        built = {n: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for n, kind in groups.items()}
-        function(**given, **built)
+    def command(**values: Any) -> None:
+        built = {n: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for n, kind in groups.items()}
+        function(**values, **built)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -199,13 +199,13 @@ def _overrides(texts: list[str] | None) -> list[dict[str, str]] | None:
     """Overrides as they are typed: a part, on demand its layers in brackets, a colon and a number format."""
     if not texts:
         return None
-    found = []
+    overrides = []
     for text in texts:
         match = _OVERRIDE.fullmatch(text)
         if match is None:
             raise CapacityError(f'--override must look like lm_head:q6_k or "mlp[16:32]:int8", got {text[:60]!r}')
-        found.append({name: value for name, value in match.groupdict().items() if value is not None})
-    return found
+        overrides.append({name: value for name, value in match.groupdict().items() if value is not None})
+    return overrides
 
 
 def _present(name: str, value: Any) -> dict[str, Any]:

@@ -97,6 +97,6 @@ def _check_options(published: Published | None, file: str | None, of_runs: Mappi
     """Refuse options that do not go together."""
     if published is None and file is not None:
         raise CapacityError("--file is another published table: say which with --published speed or --published world")
-    given = [name for name, value in of_runs.items() if value not in (None, False)]
-    if published is not None and given:
-        raise CapacityError(f"{given[0]} goes with measured runs, not with --published")
+    set_options = [name for name, value in of_runs.items() if value not in (None, False)]
+    if published is not None and set_options:
+        raise CapacityError(f"{set_options[0]} goes with measured runs, not with --published")

@@ -27,9 +27,9 @@ def stated_activations(model: ModelSpec, deploy: Deployment) -> str | None:
 @lru_cache(maxsize=512)
 def sixteen_bit_type(model: ModelSpec, deploy: Deployment) -> str:
     """The 16-bit type in which weight-only formats are computed: that of the weights or of the checkpoint's norms."""
-    stated = stated_activations(model, deploy)
-    if stated is not None:
-        return sixteen_bit(stated)
+    activations = stated_activations(model, deploy)
+    if activations is not None:
+        return sixteen_bit(activations)
     name = deploy.weights
     if name == AS_STORED and model.checkpoint is not None:
         name = model.checkpoint.format_of("norm")
@@ -58,11 +58,11 @@ def arithmetic(stored: NumberFormat, model: ModelSpec, deploy: Deployment) -> Ar
 
 
 @lru_cache(maxsize=1024)
-def _arithmetic(stored: str, stated: str | None, sixteen: str, deploy: Deployment) -> Arithmetic:
+def _arithmetic(stored: str, activations: str | None, sixteen: str, deploy: Deployment) -> Arithmetic:
     operand = number_format(stored)
-    if stated is None:
+    if activations is None:
         return Arithmetic(stored, default_compute_format(operand, sixteen))
-    return Arithmetic(stored, wider_format(operand, stated), "deployment" if deploy.activations else "checkpoint")
+    return Arithmetic(stored, wider_format(operand, activations), "deployment" if deploy.activations else "checkpoint")
 
 
 def default_compute_format(stored: NumberFormat, sixteen: str) -> str:
@@ -85,10 +85,10 @@ def wider_format(stored: NumberFormat, activations: str) -> str:
     >>> wider_format(number_format("int4_g128"), "bf16"), wider_format(number_format("bf16"), "int8")
     ('bf16', 'bf16')
     """
-    chosen = number_format(activations)
-    if stored.arithmetic_bits < chosen.arithmetic_bits:
-        return chosen.name
-    if stored.arithmetic_bits > chosen.arithmetic_bits:
+    computes = number_format(activations)
+    if stored.arithmetic_bits < computes.arithmetic_bits:
+        return computes.name
+    if stored.arithmetic_bits > computes.arithmetic_bits:
         return stored.name if stored.element_bits >= 16 else sixteen_bit(activations)
-    same = stored.family == chosen.family or chosen.element_bits >= 16
-    return chosen.name if same else sixteen_bit(activations)
+    same = stored.family == computes.family or computes.element_bits >= 16
+    return computes.name if same else sixteen_bit(activations)

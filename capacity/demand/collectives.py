@@ -54,28 +54,28 @@ def collectives(model: ModelSpec, deploy: Deployment, stage_name: str) -> tuple[
     if deploy.devices == 1 or stage.role == "encoder":
         return ()
     element, decodes = activation_element_bytes(deploy), stage.role == "decoder"
-    hidden, tp, found = float(stage.hidden_size * element), deploy.tensor_parallel, []
+    hidden, tp, exchanges = float(stage.hidden_size * element), deploy.tensor_parallel, []
     if tp > 1:
         sums = sum(len(group.indices) * _sums_per_layer(group) for group in stage.layers)
-        found.append(Collective("all_reduce", sums + decodes, tp, hidden))
+        exchanges.append(Collective("all_reduce", sums + decodes, tp, hidden))
     if tp > 1 and decodes and model.vocabulary:
-        found.append(Collective("all_to_all", 1, tp, float(model.vocabulary * element), last_token_only=True))
+        exchanges.append(Collective("all_to_all", 1, tp, float(model.vocabulary * element), last_token_only=True))
     if deploy.data_parallel > 1:
-        found += _expert_exchanges(model, stage, deploy)
+        exchanges += _expert_exchanges(model, stage, deploy)
     if deploy.pipeline_parallel > 1 and decodes:
-        found.append(Collective("send", deploy.pipeline_parallel - 1, 2, hidden))
-    return tuple(found)
+        exchanges.append(Collective("send", deploy.pipeline_parallel - 1, 2, hidden))
+    return tuple(exchanges)
 
 
 def _expert_exchanges(model: ModelSpec, stage: Stage, deploy: Deployment) -> Iterator[Collective]:
     """Tokens on their way to experts, in 8 bits where those compute in 8 bits or fewer, and results in 16 bits back."""
     ranks = deploy.tensor_parallel * deploy.data_parallel
-    ways = deploy.expert_parallel or 1
+    group_size = deploy.expert_parallel or 1
     element = activation_element_bytes(deploy)
     sent = 1 if _experts_compute_in_8_bits(model, deploy) else element
     for group in stage.layers:
         if choices := feed_forwards.of(group.feed_forward).routed_per_token(group.feed_forward):
-            experts = ExpertGroups(ways, ranks // ways, choices)
+            experts = ExpertGroups(group_size, ranks // group_size, choices)
             for width in (sent, element):
                 message = float(stage.hidden_size * width)
                 yield Collective("all_to_all", len(group.indices), ranks, message, experts=experts)

@@ -52,13 +52,13 @@ def decision_phases(
     """
     check_world(world, deploy)
     encode = encode_phase(world, deploy, batch=batch)
-    found = [encode] if encode else []
+    phases = [encode] if encode else []
     if world.core is not None and world.prompt_tokens:
-        found.append(prefill_phase(world, deploy, batch=batch))
-    found.extend(_answer(world, deploy, batch, context_tokens))
+        phases.append(prefill_phase(world, deploy, batch=batch))
+    phases.extend(_answer(world, deploy, batch, context_tokens))
     if world.detokenizer is not None:
-        found.append(_encoders("detokenise", world, deploy, [(world.detokenizer, 1)], batch))
-    return tuple(found)
+        phases.append(_encoders("detokenise", world, deploy, [(world.detokenizer, 1)], batch))
+    return tuple(phases)
 
 
 def check_world(world: WorldModelSpec, deploy: Deployment) -> None:

@@ -40,14 +40,14 @@ def encoder_work(world: WorldModelSpec, deploy: Deployment, encoder: Encoder, *,
         One row per operator, in the shape of ``images``. [B], [FLOP]
     """
     table, tokens = stage_operators(world.model, deploy, encoder.stage), encoder.tokens.encoder_tokens
-    whole = Pass(images, images, tokens, 0, head_tokens=tokens, causal=False)
-    layers = work(table.without_sources, whole)
+    full_pass = Pass(images, images, tokens, 0, head_tokens=tokens, causal=False)
+    layers = work(table.without_sources, full_pass)
     for block in layers.blocks:
         outside = [row for row, name in enumerate(block.operators) if name == "vision"]
         for row in outside:
             block.flop[row] = np.multiply(images, outside_flop(world, encoder) / len(outside))
     # A resampler makes keys and values of what it attends to: every image brings a source of its own.
-    return joined([layers, work(table.sources, whole)]) if table.sources.costs else layers
+    return joined([layers, work(table.sources, full_pass)]) if table.sources.costs else layers
 
 
 @lru_cache(maxsize=512)

@@ -18,11 +18,11 @@ def stored_format(module: Module, layer: int | None, model: ModelSpec, deploy: D
     if module.vector or module.part == "norm":
         return _vector_format(model, deploy)
     part = "embedding" if module.part == "lm_head" and not module.stored else module.part
-    chosen = _base_format(part, layer, model, deploy)
+    name = _base_format(part, layer, model, deploy)
     for override in deploy.overrides:
         if override.part == part and (layer is None or override.covers(layer)):
-            chosen = override.format
-    return chosen
+            name = override.format
+    return name
 
 
 def _base_format(part: str, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
@@ -51,8 +51,8 @@ def _vector_format(model: ModelSpec, deploy: Deployment) -> str:
 
 def cache_format(layer: int, model: ModelSpec, deploy: Deployment) -> NumberFormat:
     """The number format of the key-value cache of one layer: what the checkpoint states by default, else 16 bit."""
-    chosen = deploy.kv_cache or stated_cache(model, deploy) or sixteen_bit(deploy.activations)
-    return _layer_format("kv_cache", chosen, layer, deploy)
+    default = deploy.kv_cache or stated_cache(model, deploy) or sixteen_bit(deploy.activations)
+    return _layer_format("kv_cache", default, layer, deploy)
 
 
 def stated_cache(model: ModelSpec, deploy: Deployment) -> str | None:

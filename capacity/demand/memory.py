@@ -43,16 +43,16 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
 @lru_cache(maxsize=512)
 def sequence_state_bytes(model: ModelSpec, deploy: Deployment) -> tuple[int, ...]:
     """Recurrent, convolution and cross-attention state of one sequence on a device of each pipeline rank. [B]"""
-    held, bits = ([0] * deploy.pipeline_parallel for _ in range(2))
+    constants, bits = ([0] * deploy.pipeline_parallel for _ in range(2))
     for row in cache_rows(model, deploy):
-        held[row.rank] += row.layers * row.layer.constant_bytes
+        constants[row.rank] += row.layers * row.layer.constant_bytes
     for stage in _remembering(model):
         for group in stage.layers:
             kind = mixers.of(group.mixer)
             for layer in group.indices:
                 rank, formats = rank_of_layer(layer, stage.name, model, deploy), layer_formats(layer, model, deploy)
                 bits[rank] += kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
-    return tuple(cross - (-state // 8) for cross, state in zip(held, bits, strict=True))
+    return tuple(cross - (-state // 8) for cross, state in zip(constants, bits, strict=True))
 
 
 def _remembering(model: ModelSpec) -> Iterable[Stage]:
@@ -97,27 +97,29 @@ HIDDEN_ROWS = ("residual", "normed input", "projection", "new residual")  # of t
 
 def layer_peak_bytes(stage: Stage, deploy: Deployment) -> int:
     """Bytes per token at the end of the widest layer of one stage; 0 for a stage without layers. [B]"""
-    ways = 1 if stage.role == "encoder" else deploy.tensor_parallel
-    inner = [_inner_elements(group, ways) for group in stage.layers]
+    degree = 1 if stage.role == "encoder" else deploy.tensor_parallel
+    inner = [_inner_elements(group, degree) for group in stage.layers]
     return (len(HIDDEN_ROWS) * stage.hidden_size + max(inner)) * activation_element_bytes(deploy) if inner else 0
 
 
-def _inner_elements(group: LayerGroup, ways: int) -> int:
-    return max([sum(tensors.values()) for tensors in layer_tensors(group, ways).values()])
+def _inner_elements(group: LayerGroup, tensor_parallel: int) -> int:
+    return max([sum(tensors.values()) for tensors in layer_tensors(group, tensor_parallel).values()])
 
 
-def layer_tensors(group: LayerGroup, ways: int) -> dict[str, dict[str, int]]:
+def layer_tensors(group: LayerGroup, tensor_parallel: int) -> dict[str, dict[str, int]]:
     """What is alive per token at the end of mixer and feed-forward, beyond rows of the hidden width. [element]
 
     Parameters
     ----------
     group : LayerGroup
         Layers alike.
-    ways : int
+    tensor_parallel : int
         Ranks that divide heads and inner widths. [1]
     """
-    mixing = mixers.of(group.mixer).activation_tensors(group.mixer, tensor_parallel=ways)
-    forward = feed_forwards.of(group.feed_forward).activation_tensors(group.feed_forward, tensor_parallel=ways)
+    mixing = mixers.of(group.mixer).activation_tensors(group.mixer, tensor_parallel=tensor_parallel)
+    forward = feed_forwards.of(group.feed_forward).activation_tensors(
+        group.feed_forward, tensor_parallel=tensor_parallel
+    )
     return {"mixer": mixing, "feed-forward": forward}
 
 

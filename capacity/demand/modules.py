@@ -26,14 +26,14 @@ def modules(model: ModelSpec) -> tuple[Module, ...]:
     CapacityError
         If there are more than `MOST_PARAMETERS`.
     """
-    found = tuple(module for stage in model.stages for module in _of_stage(stage))
-    total = sum(module.parameters for module in found if module.stored)
+    table = tuple(module for stage in model.stages for module in _of_stage(stage))
+    total = sum(module.parameters for module in table if module.stored)
     if total > MOST_PARAMETERS:
         raise CapacityError(
             f"{model.name} has {total:.2g} parameters, at most {MOST_PARAMETERS:.0e} are sized: see whether a digit is "
             "wrong in its shape"
         )
-    return found
+    return table
 
 
 def _of_stage(stage: Stage) -> Iterator[Module]:
@@ -76,17 +76,19 @@ def _of_group(group: LayerGroup, stage: Stage) -> Iterator[Module]:
     mixing = list(mixers.of(group.mixer).weights(group.mixer, width))
     forward = list(feed_forwards.of(group.feed_forward).weights(group.feed_forward, width))
     first = (mixing or forward)[0].operator if mixing or forward else "qkv"
-    found = [*mixing, *forward, *_norms(group, width, first, forward[0].operator if forward else first)]
-    found += [_extra(tensor, first) for tensor in group.extra]
-    for module in found:
+    members = [*mixing, *forward, *_norms(group, width, first, forward[0].operator if forward else first)]
+    members += [_extra(tensor, first) for tensor in group.extra]
+    for module in members:
         yield replace(module, stage=stage.name, layers=group.indices)
 
 
 def _extra(tensor: Tensor, operator: str) -> Module:
     """A tensor of a layer outside the pattern of mixer and feed-forward, read with the first operator."""
-    size, alone = prod(tensor.shape), len(tensor.shape) == 1
-    rows = size if alone else tensor.shape[0]
-    return Module(tensor.name, operator, tensor.part, "", rows, size // rows, "whole", vector=alone, read=tensor.read)
+    size, is_vector = prod(tensor.shape), len(tensor.shape) == 1
+    rows = size if is_vector else tensor.shape[0]
+    return Module(
+        tensor.name, operator, tensor.part, "", rows, size // rows, "whole", vector=is_vector, read=tensor.read
+    )
 
 
 def _norms(group: LayerGroup, width: int, first: str, second: str) -> Iterator[Module]:

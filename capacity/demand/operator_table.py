@@ -90,6 +90,6 @@ class OperatorTable:
         """The projections of a cross-attention source alone, which run once per source."""
         return self._chosen(lambda cost: bool(cost.source_tokens and cost.weight_bytes))
 
-    def _chosen(self, wanted: Callable[[OperatorCost], bool]) -> OperatorTable:
-        kept = tuple(cost for cost in self.costs if wanted(cost))
-        return self if len(kept) == len(self.costs) else OperatorTable(kept)
+    def _chosen(self, predicate: Callable[[OperatorCost], bool]) -> OperatorTable:
+        selection = tuple(cost for cost in self.costs if predicate(cost))
+        return self if len(selection) == len(self.costs) else OperatorTable(selection)

@@ -62,24 +62,24 @@ def rank_operators(model: ModelSpec, deploy: Deployment, stage_name: str | None 
     if deploy.pipeline_parallel == 1:
         table = decoder_operators(model, deploy) if stage_name is None else stage_operators(model, deploy, stage_name)
         return (RankOperators(table, _tail_operators(model, deploy, names, everywhere), 1),)
-    alike: dict[tuple[object, ...], RankOperators] = {}
+    distinct: dict[tuple[object, ...], RankOperators] = {}
     for rank in range(deploy.pipeline_parallel):
         here = partial(_on_rank, rank)
-        found = OperatorTable(_costs(model, deploy, names, here)), _tail_operators(model, deploy, names, here)
-        known = alike.setdefault((found[0].costs, found[1].costs), RankOperators(*found, 0))
-        alike[found[0].costs, found[1].costs] = replace(known, ranks=known.ranks + 1)
-    return tuple(alike.values())
+        tables = OperatorTable(_costs(model, deploy, names, here)), _tail_operators(model, deploy, names, here)
+        entry = distinct.setdefault((tables[0].costs, tables[1].costs), RankOperators(*tables, 0))
+        distinct[tables[0].costs, tables[1].costs] = replace(entry, ranks=entry.ranks + 1)
+    return tuple(distinct.values())
 
 
-def _on_rank(wanted: int, stage: str, layer: int | None, rank: int) -> bool:
-    return rank == wanted
+def _on_rank(this_rank: int, stage: str, layer: int | None, rank: int) -> bool:
+    return rank == this_rank
 
 
 def _decoding(model: ModelSpec) -> set[str]:
     return {stage.name for stage in model.stages if stage.role in ("decoder", "head")}
 
 
-def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], chosen: Chosen) -> OperatorTable:
+def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], selects: Chosen) -> OperatorTable:
     """The last layer that keeps a cache or state and all behind it, without what makes its keys, values or state."""
     stage = next((stage for stage in model.stages if stage.name in names and stage.role == "decoder"), None)
     if stage is None:
@@ -87,7 +87,7 @@ def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], chose
     first = _last_keeping_layer(stage, model, deploy)
 
     def behind(name: str, layer: int | None, rank: int) -> bool:
-        return layer is not None and layer >= first and chosen(name, layer, rank)
+        return layer is not None and layer >= first and selects(name, layer, rank)
 
     makers = {
         (stage.name, name)
@@ -95,8 +95,8 @@ def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], chose
         if first in group.indices
         for name in mixers.of(group.mixer).cache_makers(group.mixer)
     }
-    found = _costs(model, deploy, {stage.name}, behind, makers)
-    return OperatorTable(tuple([cost for cost in found if cost.token_flop or cost.key_flop]))
+    costs = _costs(model, deploy, {stage.name}, behind, makers)
+    return OperatorTable(tuple([cost for cost in costs if cost.token_flop or cost.key_flop]))
 
 
 def _last_keeping_layer(stage: Stage, model: ModelSpec, deploy: Deployment) -> int:
@@ -111,16 +111,16 @@ def _last_keeping_layer(stage: Stage, model: ModelSpec, deploy: Deployment) -> i
 
 def keeps_memory(group: LayerGroup, formats: LayerFormats, deploy: Deployment) -> bool:
     """Whether a layer keeps a cache or a state for later tokens."""
-    kind, ways = mixers.of(group.mixer), deploy.tensor_parallel
-    held = kind.cache(group.mixer, formats, tensor_parallel=ways)
-    return held != LayerCache() or kind.state_bits(group.mixer, formats, tensor_parallel=ways) > 0
+    kind, degree = mixers.of(group.mixer), deploy.tensor_parallel
+    cache = kind.cache(group.mixer, formats, tensor_parallel=degree)
+    return cache != LayerCache() or kind.state_bits(group.mixer, formats, tensor_parallel=degree) > 0
 
 
 def _costs(
     model: ModelSpec,
     deploy: Deployment,
     names: set[str],
-    chosen: Chosen,
+    selects: Chosen,
     without: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> tuple[OperatorCost, ...]:
     mixing = [
@@ -128,22 +128,22 @@ def _costs(
         for stage in model.stages
         if stage.name in names
         for group in stage.layers
-        for cost in _mixing_costs(group, stage, model, deploy, chosen)
+        for cost in _mixing_costs(group, stage, model, deploy, selects)
         if not without or cost.key_flop
     ]
-    return (*_weight_costs(model, deploy, names, chosen, without), *_merged(mixing))
+    return (*_weight_costs(model, deploy, names, selects, without), *_merged(mixing))
 
 
 def _mixing_costs(
-    group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment, chosen: Chosen
+    group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment, selects: Chosen
 ) -> Iterator[OperatorCost]:
     """The operators of a mixer beyond its matrices, for each run of layers that keep their memory in like formats."""
-    kind, ways = mixers.of(group.mixer), 1 if stage.role == "encoder" else deploy.tensor_parallel
+    kind, degree = mixers.of(group.mixer), 1 if stage.role == "encoder" else deploy.tensor_parallel
     here = [
-        layer for layer in group.indices if chosen(stage.name, layer, rank_of_layer(layer, stage.name, model, deploy))
+        layer for layer in group.indices if selects(stage.name, layer, rank_of_layer(layer, stage.name, model, deploy))
     ]
     for formats, layers in Counter(layer_formats(layer, model, deploy) for layer in here).items():
-        yield from kind.costs(group.mixer, formats, layers=layers, tensor_parallel=ways)
+        yield from kind.costs(group.mixer, formats, layers=layers, tensor_parallel=degree)
 
 
 def layer_formats(layer: int, model: ModelSpec, deploy: Deployment) -> LayerFormats:
@@ -164,25 +164,25 @@ COUNTS = ("layers", "launches")
 
 def _merged(costs: list[OperatorCost]) -> Iterator[OperatorCost]:
     """Costs whose layers are alike, as one."""
-    alike: dict[tuple[object, ...], list[OperatorCost]] = {}
+    groups: dict[tuple[object, ...], list[OperatorCost]] = {}
     fixed = [field.name for field in fields(OperatorCost) if field.name not in (*PER_LAYER, *COUNTS)]
     for cost in costs:
         rates = [getattr(cost, name) / cost.layers for name in PER_LAYER]
-        alike.setdefault((*rates, *[getattr(cost, name) for name in fixed]), []).append(cost)
-    for members in alike.values():
+        groups.setdefault((*rates, *[getattr(cost, name) for name in fixed]), []).append(cost)
+    for members in groups.values():
         first, layers = members[0], sum(cost.layers for cost in members)
         scaled = {name: getattr(first, name) / first.layers * layers for name in PER_LAYER}
         yield replace(first, layers=layers, launches=layers, **scaled)
 
 
 def _weight_costs(
-    model: ModelSpec, deploy: Deployment, names: set[str], chosen: Chosen, without: AbstractSet[tuple[str, str]]
+    model: ModelSpec, deploy: Deployment, names: set[str], selects: Chosen, without: AbstractSet[tuple[str, str]]
 ) -> Iterator[OperatorCost]:
     """Matrices and vectors, merged where operator, arithmetic and expert count are the same."""
     merged: dict[tuple[str, Arithmetic, int, int, int], list[WeightShard]] = {}
     of_matrices = _matrix_arithmetic(model, deploy)
     shards = weight_shards(model, deploy)
-    for shard in shards if chosen is everywhere else chosen_shards(model, deploy, chosen):
+    for shard in shards if selects is everywhere else chosen_shards(model, deploy, selects):
         module = shard.module
         if module.stage in names and module.read == "whole" and (module.stage, module.name) not in without:
             computes = arithmetic(number_format(shard.format), model, deploy)
@@ -213,12 +213,12 @@ def _weight_cost(
     matrices = [shard for shard in members if not shard.module.vector]
     total = sum(shard.total_bytes for shard in members)
     routed = operator == "experts"  # of which a layer may have a single one
-    ways = deploy.tensor_parallel * deploy.data_parallel
+    ranks = deploy.tensor_parallel * deploy.data_parallel
     flop = 0.0
     for shard in matrices:
         # A device of an expert layer does its share of the tokens of the whole replica.
         module = shard.module
-        elements = module.rows * module.columns / ways if routed else shard.rows * shard.columns
+        elements = module.rows * module.columns / ranks if routed else shard.rows * shard.columns
         flop += 2.0 * elements * used * shard.layers
     return OperatorCost(
         operator=operator,

@@ -113,8 +113,8 @@ def _layers_with(part: str, model: ModelSpec) -> set[int]:
         groups = [group for stage in model.stages for group in stage.layers]
         keeping = [group for group in groups if part == mixers.of(group.mixer).OVERRIDE_PART]
         return {layer for group in keeping for layer in group.indices}
-    found: set[int] = set()
+    layers: set[int] = set()
     for module in modules(model):
         if module.part == part and not module.vector and module.stored:
-            found |= set(module.layers) if module.place == "layer" else {0}
-    return found
+            layers |= set(module.layers) if module.place == "layer" else {0}
+    return layers

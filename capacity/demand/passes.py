@@ -142,10 +142,10 @@ class Work:
     @property
     def arithmetic(self) -> frozenset[Arithmetic]:
         """How operators of the pass are stored and computed."""
-        found: set[Arithmetic] = set()
+        items: set[Arithmetic] = set()
         for block in self.blocks:
-            found.update(block.arithmetic)
-        return frozenset(found)
+            items.update(block.arithmetic)
+        return frozenset(items)
 
     def of_operator(self, name: str) -> tuple[FloatArray, FloatArray]:
         """Bytes moved and FLOP of the rows called ``name``, in the shape of the pass. [B], [FLOP]"""
@@ -187,14 +187,14 @@ def tokens_in_flight(sequences: ArrayLike, tokens: ArrayLike, *, chunk_tokens: i
     return np.maximum(np.minimum(np.multiply(sequences, tokens), chunk_tokens), sequences)
 
 
-def work(table: OperatorTable, asked: Pass) -> Work:
+def work(table: OperatorTable, step: Pass) -> Work:
     """Bytes and FLOP of every operator of ``table`` in one pass.
 
     Parameters
     ----------
     table : OperatorTable
         Operators with their coefficients.
-    asked : Pass
+    step : Pass
         Sequences, tokens and kind of pass.
 
     Returns
@@ -202,53 +202,53 @@ def work(table: OperatorTable, asked: Pass) -> Work:
     Work
         In the shape of the pass. [B], [FLOP]
     """
-    blocks = [_matrix_block(table.matrices, asked)] if table.matrices.costs else []
-    blocks += [_attention_block(table.attention, asked)] if table.attention.costs else []
+    blocks = [_matrix_block(table.matrices, step)] if table.matrices.costs else []
+    blocks += [_attention_block(table.attention, step)] if table.attention.costs else []
     return Work(tuple(blocks), table.launches)
 
 
-def _matrix_block(table: OperatorTable, asked: Pass) -> WorkBlock:
+def _matrix_block(table: OperatorTable, step: Pass) -> WorkBlock:
     """Matrices, experts and states: bytes do not depend on cached tokens."""
-    costs, sequences = table.costs, np.asarray(asked.sequences, dtype=np.float64)
-    numbers = np.broadcast(asked.sequences, asked.replica_sequences, asked.new_tokens)
+    costs, sequences = table.costs, np.asarray(step.sequences, dtype=np.float64)
+    numbers = np.broadcast(step.sequences, step.replica_sequences, step.new_tokens)
     shape = (len(costs), *numbers.shape)
     column = (-1,) + (1,) * (len(shape) - 1)
-    tokens = sequences * np.where(table.heads.reshape(column), asked.head_tokens, asked.new_tokens)
+    tokens = sequences * np.where(table.heads.reshape(column), step.head_tokens, step.new_tokens)
     moved, flop = np.empty(shape), np.empty(shape)
     moved[:] = table.weight_bytes.reshape(column)
     flop[:] = tokens * table.token_flop.reshape(column)
-    if not asked.head_tokens:
+    if not step.head_tokens:
         moved[table.heads] = 0.0
     moved += sequences * table.sequence_bytes.reshape(column)
-    expert_tokens = np.multiply(asked.replica_sequences, asked.new_tokens) if table.routed else 0
+    expert_tokens = np.multiply(step.replica_sequences, step.new_tokens) if table.routed else 0
     routed = tuple([RoutedRow(row, costs[row], expert_tokens) for row in table.routed])
     for item in routed:
         moved[item.row] = item.distinct_bytes(1.0)
         flop[item.row] = expert_tokens * item.cost.token_flop
     for row in table.projecting:
-        flop[row] = sequences * _source_tokens(costs[row], asked) * costs[row].token_flop
+        flop[row] = sequences * _source_tokens(costs[row], step) * costs[row].token_flop
     return WorkBlock(table.operators, table.arithmetic, moved, flop, routed)
 
 
-def _attention_block(table: OperatorTable, asked: Pass) -> WorkBlock:
+def _attention_block(table: OperatorTable, step: Pass) -> WorkBlock:
     """Operators that meet keys: they read cache and no weights."""
-    sequences = np.asarray(asked.sequences, dtype=np.float64)
-    shape = (len(table.costs), *asked.shape)
+    sequences = np.asarray(step.sequences, dtype=np.float64)
+    shape = (len(table.costs), *step.shape)
     moved, flop = np.empty(shape), np.empty(shape)
     for row, cost in enumerate(table.costs):
-        keys, pairs = _keys_and_pairs(cost, asked)
+        keys, pairs = _keys_and_pairs(cost, step)
         moved[row] = sequences * cost.key_bytes * keys
-        flop[row] = sequences * (cost.expanded_key_flop if asked.expanded else cost.key_flop) * pairs
+        flop[row] = sequences * (cost.expanded_key_flop if step.expanded else cost.key_flop) * pairs
     return WorkBlock(table.operators, table.arithmetic, moved, flop)
 
 
-def _keys_and_pairs(cost: OperatorCost, asked: Pass) -> tuple[FloatArray, FloatArray]:
+def _keys_and_pairs(cost: OperatorCost, step: Pass) -> tuple[FloatArray, FloatArray]:
     """Keys read from memory and query-key pairs computed, of one sequence. [token], [pair]"""
-    new, cached, window = asked.new_tokens, asked.cached_tokens, cost.window or NO_WINDOW
+    new, cached, window = step.new_tokens, step.cached_tokens, cost.window or NO_WINDOW
     if cost.source_tokens:
-        source = np.asarray(_source_tokens(cost, asked), dtype=np.float64)
+        source = np.asarray(_source_tokens(cost, step), dtype=np.float64)
         return source, np.asarray(new, dtype=np.float64) * source
-    if not asked.causal:
+    if not step.causal:
         keys = np.minimum(np.asarray(cached, dtype=np.float64), window)
         return keys, attention.free_pairs(new, cached, window=window)
     if cost.chunked:
@@ -257,8 +257,8 @@ def _keys_and_pairs(cost: OperatorCost, asked: Pass) -> tuple[FloatArray, FloatA
     return attention.cached_keys_read(cached, window=window), attention.causal_pairs(new, cached, window=window)
 
 
-def _source_tokens(cost: OperatorCost, asked: Pass) -> int:
-    return cost.source_tokens if asked.source_tokens is None else asked.source_tokens
+def _source_tokens(cost: OperatorCost, step: Pass) -> int:
+    return cost.source_tokens if step.source_tokens is None else step.source_tokens
 
 
 def joined(parts: list[Work]) -> Work:
@@ -268,14 +268,14 @@ def joined(parts: list[Work]) -> Work:
     return Work(tuple(blocks), sum([part.launches for part in parts]), tuple(idle))
 
 
-def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tuple[str, Arithmetic, FloatArray], ...]:
+def idle_flop(tail: OperatorTable, step: Pass, needed_tokens: int) -> tuple[tuple[str, Arithmetic, FloatArray], ...]:
     """FLOP of the last layers on all tokens but the last ``needed_tokens``, whose outputs alone are read. [FLOP]
 
     Parameters
     ----------
     tail : OperatorTable
         Operators of those layers, without what makes keys and values.
-    asked : Pass
+    step : Pass
         The whole pass.
     needed_tokens : int
         Tokens of each sequence whose output is read. [token]
@@ -285,14 +285,14 @@ def idle_flop(tail: OperatorTable, asked: Pass, needed_tokens: int) -> tuple[tup
     tuple
         Operator, arithmetic and FLOP of each row. [FLOP]
     """
-    skipped = np.maximum(np.subtract(asked.new_tokens, needed_tokens), 0)
-    needed = np.subtract(asked.new_tokens, skipped)
-    last = replace(asked, new_tokens=needed, cached_tokens=np.add(asked.cached_tokens, skipped), expanded=False)
-    pairs = zip(work(tail, asked).blocks, work(tail, last).blocks, strict=True)
+    skipped = np.maximum(np.subtract(step.new_tokens, needed_tokens), 0)
+    needed = np.subtract(step.new_tokens, skipped)
+    last = replace(step, new_tokens=needed, cached_tokens=np.add(step.cached_tokens, skipped), expanded=False)
+    pairs = zip(work(tail, step).blocks, work(tail, last).blocks, strict=True)
     return tuple(
         [
-            (name, whole.arithmetic[row], whole.flop[row] - np.minimum(whole.flop[row], part.flop[row]))
-            for whole, part in pairs
-            for row, name in enumerate(whole.operators)
+            (name, all_tokens.arithmetic[row], all_tokens.flop[row] - np.minimum(all_tokens.flop[row], part.flop[row]))
+            for all_tokens, part in pairs
+            for row, name in enumerate(all_tokens.operators)
         ]
     )

@@ -292,8 +292,8 @@ def _by_rank(
     works = []
     for rank in ranks:
         table = rank.table if this.expanded else rank.table.without_sources
-        found = work(table, this)
+        rank_work = work(table, this)
         if needed_tokens is not None and rank.tail.costs:
-            found = replace(found, idle=idle_flop(rank.tail, this, needed_tokens))
-        works.append(RankWork(found, rank.ranks, work(table, even) if even else None))
+            rank_work = replace(rank_work, idle=idle_flop(rank.tail, this, needed_tokens))
+        works.append(RankWork(rank_work, rank.ranks, work(table, even) if even else None))
     return tuple(works)

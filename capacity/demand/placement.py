@@ -63,9 +63,9 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     check_overrides(model, deploy)
     if deploy.weights == AS_STORED:
         check_stored_bytes(model)
-    found = chosen_shards(model, deploy, everywhere)
-    check_whole_groups(model, deploy, found)
-    return found
+    shards = chosen_shards(model, deploy, everywhere)
+    check_whole_groups(model, deploy, shards)
+    return shards
 
 
 # Whether something is wanted that lies in a layer (None: outside the layers) of a stage, on a pipeline rank.
@@ -87,22 +87,22 @@ def everywhere(stage: str, layer: int | None, rank: int) -> bool:
     return True
 
 
-def chosen_shards(model: ModelSpec, deploy: Deployment, chosen: Chosen) -> tuple[WeightShard, ...]:
+def chosen_shards(model: ModelSpec, deploy: Deployment, selects: Chosen) -> tuple[WeightShard, ...]:
     """Those of `weight_shards` that lie in chosen layers, each with the number of such layers."""
-    found = []
+    shards = []
     for module in modules(model):
         rows, columns, copies = _local_shape(module, deploy)
-        for (rank, stored), layers in _runs(module, model, deploy, chosen).items():
-            found.append(WeightShard(module, stored, rank, rows, columns, copies, layers))
-    return tuple(found)
+        for (rank, stored), layers in _runs(module, model, deploy, selects).items():
+            shards.append(WeightShard(module, stored, rank, rows, columns, copies, layers))
+    return tuple(shards)
 
 
-def _runs(module: Module, model: ModelSpec, deploy: Deployment, chosen: Chosen) -> Counter[tuple[int, str]]:
+def _runs(module: Module, model: ModelSpec, deploy: Deployment, selects: Chosen) -> Counter[tuple[int, str]]:
     """Chosen layers of ``module`` by pipeline rank and format."""
     counted: Counter[tuple[int, str]] = Counter()
     for layer in module.layers if module.place == "layer" else (None,):
         rank = _rank_of(module, layer, model, deploy)
-        if chosen(module.stage, layer, rank):
+        if selects(module.stage, layer, rank):
             counted[rank, stored_format(module, layer, model, deploy)] += 1
     return counted
 
@@ -191,9 +191,9 @@ def check_whole_groups(model: ModelSpec, deploy: Deployment, shards: tuple[Weigh
     broken = next((text for shard in shards if (text := _broken_group(shard))), None)
     if broken is None:
         return
-    ways = [degree for degree in range(1, MAX_TRIED + 1) if _cuts_evenly(model, deploy, degree)]
-    other = f"tensor_parallel {', '.join(map(str, ways))}" if ways else "no tensor_parallel"
-    verb = "works" if len(ways) < 2 else "work"
+    degrees = [degree for degree in range(1, MAX_TRIED + 1) if _cuts_evenly(model, deploy, degree)]
+    other = f"tensor_parallel {', '.join(map(str, degrees))}" if degrees else "no tensor_parallel"
+    verb = "works" if len(degrees) < 2 else "work"
     experts = ", or spread the experts whole with expert_parallel" if "expert" in broken else ""
     raise CapacityError(f"{model.name}: {broken}; {other} {verb}{experts}")
 
@@ -206,17 +206,17 @@ def _broken_group(shard: WeightShard) -> str | None:
     down = stored.group_rows if stored.group == "block" else 1
     across = stored.group_columns if stored.group == "block" else int(stored.group)
     axes = [(shard.rows, module.rows, down, "rows"), (shard.columns, module.columns, across, "columns")]
-    for held, whole, step, axis in axes:
-        if held < whole and held % step:
-            return f"a device's share of {module.name} has {held:,} {axis}, no multiple of the {step} of {stored.name}"
+    for local, total, step, axis in axes:
+        if local < total and local % step:
+            return f"a device's share of {module.name} has {local:,} {axis}, no multiple of the {step} of {stored.name}"
     return None
 
 
 def _cuts_evenly(model: ModelSpec, deploy: Deployment, degree: int) -> bool:
     try:
-        tried = deploy.replace(tensor_parallel=degree)
-        check_parallelism(model, tried)
-        return not any(map(_broken_group, chosen_shards(model, tried, everywhere)))
+        candidate = deploy.replace(tensor_parallel=degree)
+        check_parallelism(model, candidate)
+        return not any(map(_broken_group, chosen_shards(model, candidate, everywhere)))
     except CapacityError:
         return False
 
@@ -229,13 +229,13 @@ def check_stored_bytes(model: ModelSpec) -> None:
     CapacityError
         If the two differ by more than `STORED_ALLOWANCE`.
     """
-    held = model.checkpoint.total_bytes if model.checkpoint else None
-    if held is None:
+    stored = model.checkpoint.total_bytes if model.checkpoint else None
+    if stored is None:
         return
     implied = sum(shard.total_bytes for shard in chosen_shards(model, Deployment(), everywhere) if shard.module.stored)
-    if abs(implied - held) > STORED_ALLOWANCE * held:
+    if abs(implied - stored) > STORED_ALLOWANCE * stored:
         raise CapacityError(
-            f"{model.name}: the files of the checkpoint hold {held:,} bytes of tensors, but its shapes take "
+            f"{model.name}: the files of the checkpoint hold {stored:,} bytes of tensors, but its shapes take "
             f"{implied:,} in the formats that its configuration states; correct either, or give weights, for example "
             '"bf16"'
         )
@@ -248,15 +248,15 @@ def stored_bytes(
 
     A tied head on another pipeline rank than the table is a second copy.
     """
-    held: list[dict[str, int]] = [{} for _ in range(deploy.pipeline_parallel)]
+    by_rank: list[dict[str, int]] = [{} for _ in range(deploy.pipeline_parallel)]
     for shard in weight_shards(model, deploy):
         module = shard.module
         if module.stored and (module.stage, module.name) not in offloaded:
-            _add(held[shard.rank], module.part, shard.total_bytes)
+            _add(by_rank[shard.rank], module.part, shard.total_bytes)
         elif not module.stored and module.part == "lm_head" and deploy.pipeline_parallel > 1:
-            _add(held[-1], module.part, shard.total_bytes)
-    return tuple(held)
+            _add(by_rank[-1], module.part, shard.total_bytes)
+    return tuple(by_rank)
 
 
-def _add(held: dict[str, int], part: str, size: int) -> None:
-    held[part] = held.get(part, 0) + size
+def _add(sizes: dict[str, int], part: str, size: int) -> None:
+    sizes[part] = sizes.get(part, 0) + size

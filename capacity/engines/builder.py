@@ -113,8 +113,8 @@ def _placed(row: MemoryRow, engine: EngineSpec) -> MemoryRow:
 
 
 def _weights(model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment) -> Iterator[MemoryRow]:
-    for rank, held in enumerate(stored_bytes(model, deploy, _offloaded(model, world))):
-        for part, size in held.items():
+    for rank, sizes in enumerate(stored_bytes(model, deploy, _offloaded(model, world))):
+        for part, size in sizes.items():
             yield MemoryRow(f"weights: {part}", rank, loaded=True, fixed_bytes=size)
 
 

@@ -57,10 +57,10 @@ class Usage:
     @cached_property
     def caches_by_name(self) -> dict[str, list[CacheBlocks]]:
         """Caches of the same name together."""
-        found: dict[str, list[CacheBlocks]] = {}
+        caches: dict[str, list[CacheBlocks]] = {}
         for cache in self.caches:
-            found.setdefault(cache.name, []).append(cache)
-        return found
+            caches.setdefault(cache.name, []).append(cache)
+        return caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ class DeviceKind:
         """Whether `capacity.formulas.limits` solves it in closed form: one sum, whose caches are contexts or windows in
         blocks of one size, and one set of alternatives.
         """
-        whole = self.whole
-        if self.pools or self.outside or whole.in_flight_bytes or len(whole.alternatives) > 1:
+        usage = self.whole
+        if self.pools or self.outside or usage.in_flight_bytes or len(usage.alternatives) > 1:
             return False
-        if any(fixed for _, _, fixed in whole.all_peaks) or len({c.rule.block_tokens for c in whole.caches}) > 1:
+        if any(fixed for _, _, fixed in usage.all_peaks) or len({c.rule.block_tokens for c in usage.caches}) > 1:
             return False
-        return all(_is_plain(cache) for cache in whole.caches)
+        return all(_is_plain(cache) for cache in usage.caches)
 
 
 def _is_plain(cache: CacheBlocks) -> bool:
@@ -157,13 +157,13 @@ def device_kind(
     def added(which: Any) -> Usage:
         return _added(rows[which], chunk_tokens, images)
 
-    whole, pooled = added(slice(None)), rows["pool"] != ""
+    total, pooled = added(slice(None)), rows["pool"] != ""
     first = added(rows["inside"] & ~pooled)
     all_parts = sum(pool.parts for pool in pools)
     return DeviceKind(
         ranks=ranks,
-        whole=whole,
-        first=whole if first == whole else first,
+        whole=total,
+        first=total if first == total else first,
         outside=None if rows["inside"].all() else added(~rows["inside"]),
         pools=tuple(
             _pool_usage(pool, rows[rows["pool"] == pool.name], all_parts, chunk_tokens, images) for pool in pools
@@ -203,7 +203,7 @@ def _added(rows: Rows, chunk_tokens: int, images: int) -> Usage:
         sequence_bytes=int(sequence[always].sum()),
         in_flight_bytes=int(in_flight[always].sum()),
         caches=tuple(_cache(row) for row in rows[always] if row["block_bytes"]),
-        alternatives=tuple(tuple(found) for found in peaks.values()),
+        alternatives=tuple(tuple(members) for members in peaks.values()),
         chunk_tokens=chunk_tokens,
     )
 

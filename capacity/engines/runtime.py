@@ -45,5 +45,5 @@ def system_bytes(hardware: HardwareSpec, deploy: Deployment, *, taken_bytes: int
     """
     if not hardware.memory.unified or hardware.memory.reserve_bytes:
         return 0
-    kept = int(package_data.toml("data/runtime.toml")["shared_memory"]["system_bytes"])
-    return max(0, kept - deploy.reserved_bytes - taken_bytes)
+    system = int(package_data.toml("data/runtime.toml")["shared_memory"]["system_bytes"])
+    return max(0, system - deploy.reserved_bytes - taken_bytes)

@@ -134,9 +134,9 @@ def memory_table_of(
     of_rank: dict[int, list[MemoryRow]] = defaultdict(list)
     for row in rows:
         of_rank[row.rank].append(row)
-    alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for rank, held in sorted(of_rank.items()):
-        alike[tuple(map(_WITHOUT_RANK, held))].append(rank)
-    kinds = tuple(tuple(ranks) for ranks in alike.values())
-    kept = [_AS_ROW(row) for ranks in kinds for row in of_rank[ranks[0]]]
-    return MemoryTable(np.array(kept, dtype=ROW), kinds, chunk_tokens, images, pools)
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for rank, rank_rows in sorted(of_rank.items()):
+        groups[tuple(map(_WITHOUT_RANK, rank_rows))].append(rank)
+    kinds = tuple(tuple(ranks) for ranks in groups.values())
+    distinct = [_AS_ROW(row) for ranks in kinds for row in of_rank[ranks[0]]]
+    return MemoryTable(np.array(distinct, dtype=ROW), kinds, chunk_tokens, images, pools)

@@ -28,22 +28,22 @@ def assumptions(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=512)
-def _assumptions(subject: Subject, deploy: Deployment, given: frozenset[str]) -> tuple[str, ...]:
-    found = list(deploy.read_as)
-    if "kv_cache" not in given and deploy.kv_cache is None:
-        stated = stated_cache(network(subject), deploy)
-        kept = f"{stated}, as the checkpoint states" if stated else sixteen_bit(deploy.activations)
-        found.append(f"kv_cache = {kept}")
+def _assumptions(subject: Subject, deploy: Deployment, fields_set: frozenset[str]) -> tuple[str, ...]:
+    assumptions = list(deploy.read_as)
+    if "kv_cache" not in fields_set and deploy.kv_cache is None:
+        from_file = stated_cache(network(subject), deploy)
+        cache_format = f"{from_file}, as the checkpoint states" if from_file else sixteen_bit(deploy.activations)
+        assumptions.append(f"kv_cache = {cache_format}")
     if stated_activations(network(subject), deploy) is None:
-        found.append(UNSTATED_ACTIVATIONS)
+        assumptions.append(UNSTATED_ACTIVATIONS)
     if deploy.pipeline_parallel > 1 and deploy.pipeline_split is None:
         layers = layers_per_rank(network(subject).decoder.layer_count, deploy)
-        found.append(f"pipeline_split = {_runs(layers)} layers")
-    if "routing_exponent" not in given and routes(network(subject)):
-        found.append(f"routing_exponent = {deploy.routing_exponent:g}, for the experts of an attainable time")
+        assumptions.append(f"pipeline_split = {_runs(layers)} layers")
+    if "routing_exponent" not in fields_set and routes(network(subject)):
+        assumptions.append(f"routing_exponent = {deploy.routing_exponent:g}, for the experts of an attainable time")
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
-    found += [f"{name} = {getattr(deploy, name)}" for name in names if name not in given]
-    return (*found, *_of_weights(subject, deploy, "weights" in given), *_of_model(subject, deploy))
+    assumptions += [f"{name} = {getattr(deploy, name)}" for name in names if name not in fields_set]
+    return (*assumptions, *_of_weights(subject, deploy, "weights" in fields_set), *_of_model(subject, deploy))
 
 
 def _runs(layers: tuple[int, ...]) -> str:
@@ -55,32 +55,32 @@ def _runs(layers: tuple[int, ...]) -> str:
 def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:
     """What narrow weights leave wide, or the formats of the checkpoint that stand for weights not given."""
     model = network(subject)
-    found, checkpoint = list(_left_wide(model, deploy)), model.checkpoint
+    assumptions, checkpoint = list(_left_wide(model, deploy)), model.checkpoint
     if deploy.weights == AS_STORED and checkpoint is not None and not weights_given:
         parts = [f", {part} {stored}" for part, stored in checkpoint.parts.items()]
-        found.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
-    return tuple(found)
+        assumptions.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
+    return tuple(assumptions)
 
 
 def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
     """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
     if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
         return ()
-    chosen = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
-    left: dict[str, list[str]] = {}
+    narrow_parts = {*QUANTISED_PARTS, *(override.part for override in deploy.overrides)}
+    wide_parts: dict[str, list[str]] = {}
     for shard in weight_shards(model, deploy):
         module = shard.module
-        if module.stored and not module.vector and module.part not in chosen and shard.format != deploy.weights:
-            left.setdefault(shard.format, []).append(module.part)
-    kept = f", which weights = {deploy.weights} leaves alone"
-    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{kept}" for stored, parts in left.items())
+        if module.stored and not module.vector and module.part not in narrow_parts and shard.format != deploy.weights:
+            wide_parts.setdefault(shard.format, []).append(module.part)
+    reason = f", which weights = {deploy.weights} leaves alone"
+    return tuple(f"{', '.join(dict.fromkeys(parts))} = {stored}{reason}" for stored, parts in wide_parts.items())
 
 
 def _of_model(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
     """Stored formats and figures of the model that no source states."""
     model = network(subject)
-    found, checkpoint = [], model.checkpoint
+    assumptions, checkpoint = [], model.checkpoint
     if deploy.weights == AS_STORED and checkpoint is not None and checkpoint.evidence == "assumed":
-        found.append(f"{model.name}: stored formats")
+        assumptions.append(f"{model.name}: stored formats")
     fields = dict.fromkeys((*model.assumed, *subject.assumed))
-    return (*found, *(f"{subject.name}: {field}" for field in fields))
+    return (*assumptions, *(f"{subject.name}: {field}" for field in fields))

@@ -30,16 +30,16 @@ def attainable_by_phase(
     if ceilings is None:
         return [], ()
     notes = dict.fromkeys(ceilings.notes)
-    found: list[FloatArray] = []
+    times: list[FloatArray] = []
     for phase in phases:
         links = comm_s(case, phase)
         if isinstance(links, CapacityError):
             return [], (str(links),)
-        found.append(np.asarray(phase.passes * _pass_s(case, phase, ceilings, links)))
+        times.append(np.asarray(phase.passes * _pass_s(case, phase, ceilings, links)))
     exchanged = [phase for phase in phases if phase.collectives]
     if exchanged and not isinstance(case.link, CapacityError):
         notes |= dict.fromkeys(_link_notes(case.link))
-    return found, tuple(notes)
+    return times, tuple(notes)
 
 
 def _link_notes(link: Link) -> Iterator[str]:
@@ -69,8 +69,8 @@ def attainable_s(
     case: Case, phases: Sequence[Phase], arithmetic: frozenset[Arithmetic]
 ) -> tuple[FloatArray | None, tuple[str, ...]]:
     """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]"""
-    found, notes = attainable_by_phase(case, phases, arithmetic)
-    return (total(found) if found else None), notes
+    times, notes = attainable_by_phase(case, phases, arithmetic)
+    return (total(times) if times else None), notes
 
 
 def comm_s(case: Case, phase: Phase) -> FloatArray | CapacityError:

@@ -35,8 +35,8 @@ def band_of(figures: Sequence[PhaseFigures], inside: BoolArray | None = None) ->
         return None
     bound = total([item.bound_s for item in figures])
     value = total([value for value, _ in pairs])
-    low = np.maximum(bound, total([value * found.band_low for value, found in pairs]))
-    high = total([value * found.band_high for value, found in pairs])
+    low = np.maximum(bound, total([value * calibration.band_low for value, calibration in pairs]))
+    high = total([value * calibration.band_high for value, calibration in pairs])
     if inside is None:
         return Band(value, low, high)
     unknown = np.where(inside, 0.0, np.nan)

@@ -116,10 +116,10 @@ def within_calibrated_range(scope: Scope, batch: ArrayLike, context_tokens: Arra
     return np.asarray(inside)
 
 
-def describe(found: Calibration) -> str:
+def describe(calibration: Calibration) -> str:
     """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
-    error = found.hold_out
+    error = calibration.hold_out
     if error is None:
-        return f"calibration {found.name}: {len(found.points)} points, no hold-out"
+        return f"calibration {calibration.name}: {len(calibration.points)} points, no hold-out"
     missed = f"mean absolute {error.mean_absolute:.1%}, p90 {error.p90:.1%}, worst {error.worst:.1%}"
-    return f"calibration {found.name}: {error.points} points held out by {error.held_out_by}: {missed}"
+    return f"calibration {calibration.name}: {error.points} points held out by {error.held_out_by}: {missed}"

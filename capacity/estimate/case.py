@@ -87,11 +87,11 @@ class Case:
         part without peaks."""
         if without_peaks(self.hardware):
             return None
-        found = measured_ceilings(self.hardware, arithmetic, typical_share())
+        ceilings = measured_ceilings(self.hardware, arithmetic, typical_share())
         shares = read_shares(arithmetic)
         if not shares:
-            return found
-        return replace(found, read_share=shares, notes=(*found.notes, dequantised_note(shares)))
+            return ceilings
+        return replace(ceilings, read_share=shares, notes=(*ceilings.notes, dequantised_note(shares)))
 
     @cached_property
     def link(self) -> Link | CapacityError:

@@ -75,8 +75,8 @@ def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
     """
     _check_phases(phases)
     ceilings = case.ceilings(arithmetic_of(phases))
-    found = calibrations_of(case, phases)
-    return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, found, strict=True)]
+    calibrations = calibrations_of(case, phases)
+    return [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, calibrations, strict=True)]
 
 
 def _check_phases(phases: Sequence[Phase]) -> None:
@@ -101,17 +101,17 @@ def decision_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray, bool]:
     highest = bound_ceilings(case.hardware, arithmetic_of(phases))
     times, estimated = [], True
     for phase, item in zip(phases, calibrations_of(case, phases), strict=True):
-        found = bound_figures(case, phase, highest, item)
-        times.append(found.bound_s if found.value_s is None else found.value_s)
-        estimated = estimated and found.value_s is not None
+        figures = bound_figures(case, phase, highest, item)
+        times.append(figures.bound_s if figures.value_s is None else figures.value_s)
+        estimated = estimated and figures.value_s is not None
     return total(times), estimated
 
 
-def _remarks(case: Case, phases: Sequence[Phase], found: Sequence[Calibration]) -> list[str]:
+def _remarks(case: Case, phases: Sequence[Phase], calibrations: Sequence[Calibration]) -> list[str]:
     """What to know of the calibrations, and of the ceilings that they are shares of."""
-    remarks = [describe(item) for item in found]
+    remarks = [describe(item) for item in calibrations]
     formats = arithmetic_of(phases)
-    return remarks + [note for item in found for note in efficiency_ceilings(case, formats, item).notes]
+    return remarks + [note for item in calibrations for note in efficiency_ceilings(case, formats, item).notes]
 
 
 def _phase_time(case: Case, item: PhaseFigures) -> PhaseTime:

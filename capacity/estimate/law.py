@@ -72,7 +72,7 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
     for block in work.blocks:
         moved, peaks = block.bytes_at(routing_exponent), rates_of(block, ceilings)
         share = _read_shares(block.arithmetic, ceilings, block.flop.ndim) if ceilings.read_share else 1.0
-        whole = latency.operator_s(
+        time_s = latency.operator_s(
             moved,
             block.flop,
             bytes_per_s=ceilings.bytes_per_s,
@@ -80,10 +80,10 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
             memory_efficiency=share,
             flop_efficiency=1.0,
         )
-        if whole.ndim == 1:
+        if time_s.ndim == 1:
             rows.append(BlockSides(block, moved, share * ceilings.bytes_per_s, peaks))
-            rows_s.append(whole)
-        total = total + whole.sum(axis=0)
+            rows_s.append(time_s)
+        total = total + time_s.sum(axis=0)
     return OperatorTimes(tuple(rows), tuple(rows_s), total)
 
 
@@ -105,8 +105,8 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
         moved = moved + block.moved_bytes.sum(axis=0)
         if block.routed:
             surplus = surplus + (block.moved_bytes - fewest).sum(axis=0)
-        for item, alike in _alike(block.arithmetic):
-            computed = block.flop[alike].sum(axis=0)
+        for item, selection in _alike(block.arithmetic):
+            computed = block.flop[selection].sum(axis=0)
             flop[item] = flop[item] + computed if item in flop else computed
     idle, skipped = [], dict.fromkeys(flop, np.asarray(0.0))
     for operator, item, count in work.idle:

@@ -45,7 +45,7 @@ def ledgers(
     """
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = int(local_sequences(batch, deploy))
-    found = []
+    all_ledgers = []
     for kind in table.kinds:
         lines = _lines(kind, local, context_tokens)
         planned = budget.planned_bytes(kind.loaded_bytes)
@@ -60,8 +60,8 @@ def ledgers(
             runtime_bytes=runtime_bytes,
             assumed=assumed,
         )
-        found += [one, *[replace(one, rank=rank) for rank in kind.ranks[1:]]]
-    return tuple(sorted(found, key=lambda ledger: (ledger.margin_bytes, ledger.rank)))
+        all_ledgers += [one, *[replace(one, rank=rank) for rank in kind.ranks[1:]]]
+    return tuple(sorted(all_ledgers, key=lambda ledger: (ledger.margin_bytes, ledger.rank)))
 
 
 def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
@@ -83,17 +83,17 @@ def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tok
 
 
 def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
-    whole, at = kind.whole, {"sequences": sequences, "context_tokens": context_tokens}
-    found = [LedgerLine(use.name, use.fixed_bytes, use.evidence) for use in kind.uses if use.fixed_bytes]
-    for name, caches in whole.caches_by_name.items() or NO_CACHE:
+    usage, at = kind.whole, {"sequences": sequences, "context_tokens": context_tokens}
+    lines = [LedgerLine(use.name, use.fixed_bytes, use.evidence) for use in kind.uses if use.fixed_bytes]
+    for name, caches in usage.caches_by_name.items() or NO_CACHE:
         content = blocks = 0
         for cache in caches:
             content += int(held_bytes(cache.content, **at))
             blocks += int(held_bytes(cache, **at))
-        found.append(LedgerLine(name, content, "computed"))
+        lines.append(LedgerLine(name, content, "computed"))
         if blocks > content:
-            found.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))
-    found += [
+            lines.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))
+    lines += [
         LedgerLine(use.name, sequences * use.sequence_bytes, use.evidence) for use in kind.uses if use.sequence_bytes
     ]
-    return (*found, LedgerLine("activations", int(activation_bytes(whole, **at)), kind.peak_evidence))
+    return (*lines, LedgerLine("activations", int(activation_bytes(usage, **at)), kind.peak_evidence))

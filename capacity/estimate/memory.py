@@ -40,10 +40,10 @@ def refuse_overflow(table: MemoryTable, *, batch: ArrayLike, context_tokens: Arr
     block_tokens, token, sequence = table.steepest_bytes
     blocks = np.ceil(np.divide(context_tokens, block_tokens)) * block_tokens
     with np.errstate(over="ignore"):  # infinity is too much as well
-        asked = np.asarray(batch, dtype=float) * (blocks * token + sequence)
-    if np.any(asked >= MAX_BYTES):
-        most = np.argmax(asked)
-        pair = (np.broadcast_to(number, asked.shape).flat[most] for number in (batch, context_tokens))
+        needed_bytes = np.asarray(batch, dtype=float) * (blocks * token + sequence)
+    if np.any(needed_bytes >= MAX_BYTES):
+        largest = np.argmax(needed_bytes)
+        pair = (np.broadcast_to(number, needed_bytes.shape).flat[largest] for number in (batch, context_tokens))
         raise CapacityError("batch {} with context {} asks for more than 2^62 bytes".format(*pair))
 
 
@@ -163,38 +163,38 @@ def max_context(
 
 
 def _linear_batch(kind: DeviceKind, budget: Budget, context_tokens: ArrayLike) -> IntArray:
-    whole, best = kind.whole, np.asarray(limits.UNBOUNDED)
-    free_bytes = budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes
-    each = whole.sequence_bytes + cache_bytes(whole, sequences=1, context_tokens=context_tokens)
-    for token_bytes, sequence_bytes, _ in whole.all_peaks or NO_PEAK:
+    usage, best = kind.whole, np.asarray(limits.UNBOUNDED)
+    free_bytes = budget.planned_bytes(kind.loaded_bytes) - usage.fixed_bytes
+    each = usage.sequence_bytes + cache_bytes(usage, sequences=1, context_tokens=context_tokens)
+    for token_bytes, sequence_bytes, _ in usage.all_peaks or NO_PEAK:
         fitting = limits.max_rank_batch(
             free_bytes=free_bytes,
             sequence_bytes=each,
             token_activation_bytes=token_bytes,
             sequence_activation_bytes=sequence_bytes,
             tokens=context_tokens,
-            chunk_tokens=whole.chunk_tokens,
+            chunk_tokens=usage.chunk_tokens,
         )
         best = np.minimum(best, fitting)
     return best
 
 
 def _linear_context(kind: DeviceKind, budget: Budget, sequences: ArrayLike) -> IntArray:
-    whole, best = kind.whole, np.asarray(limits.UNBOUNDED)
-    free_bytes = budget.planned_bytes(kind.loaded_bytes) - whole.fixed_bytes
-    token_sizes = [cache.bytes // cache.rule.block_tokens for cache in whole.caches]
-    windows = [cache.rule.window_tokens + cache.rule.extra_tokens for cache in whole.caches]
-    for token_bytes, sequence_bytes, _ in whole.all_peaks or NO_PEAK:
+    usage, best = kind.whole, np.asarray(limits.UNBOUNDED)
+    free_bytes = budget.planned_bytes(kind.loaded_bytes) - usage.fixed_bytes
+    token_sizes = [cache.bytes // cache.rule.block_tokens for cache in usage.caches]
+    windows = [cache.rule.window_tokens + cache.rule.extra_tokens for cache in usage.caches]
+    for token_bytes, sequence_bytes, _ in usage.all_peaks or NO_PEAK:
         fitting = limits.max_tokens(
             free_bytes=free_bytes,
             rank_batch=sequences,
             layers=[1] * len(windows),
             token_bytes=token_sizes,
             windows=windows,
-            block_tokens=whole.caches[0].rule.block_tokens if whole.caches else 1,
-            constant_bytes=whole.sequence_bytes + sequence_bytes,
+            block_tokens=usage.caches[0].rule.block_tokens if usage.caches else 1,
+            constant_bytes=usage.sequence_bytes + sequence_bytes,
             token_activation_bytes=token_bytes,
-            chunk_tokens=whole.chunk_tokens,
+            chunk_tokens=usage.chunk_tokens,
         )
         best = np.minimum(best, fitting)
     return best

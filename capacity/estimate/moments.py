@@ -39,22 +39,22 @@ def activation_moments(subject: Subject, deploy: Deployment, *, batch: int, toke
 
 def _rows(subject: Subject, deploy: Deployment, local: int, in_flight: int) -> Iterator[MomentRow]:
     model = subject if isinstance(subject, ModelSpec) else subject.model
-    apart = {} if isinstance(subject, ModelSpec) else dict(tokens_of_stages(subject))
+    stage_tokens = {} if isinstance(subject, ModelSpec) else dict(tokens_of_stages(subject))
     for stage in model.stages:
-        held = local * apart[stage.name] if stage.name in apart else in_flight
-        yield from _of_layers(stage, model, deploy, held)
+        tokens = local * stage_tokens[stage.name] if stage.name in stage_tokens else in_flight
+        yield from _of_layers(stage, model, deploy, tokens)
     core = next((stage for stage in reversed(model.stages) if stage.role == "decoder"), None)
     if model.vocabulary and core is not None:
         yield _of_sampler(core, model, deploy, local, in_flight)
 
 
 def _of_layers(stage: Stage, model: ModelSpec, deploy: Deployment, tokens: int) -> Iterator[MomentRow]:
-    ways = 1 if stage.role == "encoder" else deploy.tensor_parallel
+    degree = 1 if stage.role == "encoder" else deploy.tensor_parallel
     element = activation_element_bytes(deploy)
     hidden = dict.fromkeys(HIDDEN_ROWS, stage.hidden_size)
     groups = sorted((layer, group) for group in stage.layers for layer in group.indices)
     for layer, group in groups:
-        for moment, tensors in layer_tensors(group, ways).items():
+        for moment, tensors in layer_tensors(group, degree).items():
             alive = {name: tokens * elements * element for name, elements in {**hidden, **tensors}.items() if elements}
             yield MomentRow(moment, stage.name, layer, rank_of_layer(layer, stage.name, model, deploy), alive)
 

@@ -166,11 +166,11 @@ def _estimate(
     unknown = without_peaks(case.hardware) if quantity == "TPOT" else ""
     ceilings = (memory_ceilings(case.hardware, arithmetic),) * 2 if unknown else case.ceilings(arithmetic)
     fits = memory.fits(case.memory, case.budget, case.deploy, batch=batch, context_tokens=context_tokens)
-    remarks, chosen = _usable(case, phases, calibrations_of(case, phases))
+    remarks, calibrations = _usable(case, phases, calibrations_of(case, phases))
     if unknown:
-        remarks, chosen = (f"{unknown}: the bound is that of the memory alone",), [None] * len(phases)
+        remarks, calibrations = (f"{unknown}: the bound is that of the memory alone",), [None] * len(phases)
     reachable, notes = attainable_s(case, phases, arithmetic)  # before the figures, whose arrays are large
-    figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, chosen, strict=True)]
+    figures = [phase_figures(case, phase, ceilings, item) for phase, item in zip(phases, calibrations, strict=True)]
     band, beyond = _banded(figures, batch, context_tokens)
     shape = np.broadcast_shapes(np.shape(batch), np.shape(context_tokens))
     side = bound_side(figures)
@@ -224,15 +224,15 @@ def _in_shape(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _usable(
-    case: Case, phases: tuple[Phase, ...], found: list[Calibration | None]
+    case: Case, phases: tuple[Phase, ...], calibrations: list[Calibration | None]
 ) -> tuple[tuple[str, ...], list[Calibration | None]]:
     """The calibrations that apply, and what to know of them or why there is none."""
-    if found[0] is None:
-        asked = case.world is not None or case.deploy.launch_mode is not None
-        return ((uncovered(case, [phase.name for phase in phases]),) if asked else ()), found
+    if calibrations[0] is None:
+        explicit = case.world is not None or case.deploy.launch_mode is not None
+        return ((uncovered(case, [phase.name for phase in phases]),) if explicit else ()), calibrations
     if reason := reason_out_of_scope(case):
-        return (f"no estimate: calibration {found[0].name} {reason}",), [None] * len(found)
-    return tuple(dict.fromkeys([describe(item) for item in found if item is not None])), found
+        return (f"no estimate: calibration {calibrations[0].name} {reason}",), [None] * len(calibrations)
+    return tuple(dict.fromkeys([describe(item) for item in calibrations if item is not None])), calibrations
 
 
 def _banded(
@@ -247,13 +247,14 @@ def _banded(
     return (band_of(figures, inside) if np.any(inside) else None), beyond
 
 
-def _beyond(found: Calibration, inside: Any) -> tuple[str, ...]:
+def _beyond(calibration: Calibration, inside: Any) -> tuple[str, ...]:
     """Where the range that was measured ends, for points that lie outside it."""
     if np.all(inside):
         return ()
     which = f" at {np.sum(~inside)} of {inside.size} points" if inside.ndim else ""
-    batch, context = found.scope.largest_batch or 0, found.scope.largest_context_tokens or 0
-    return (f"no estimate{which}: calibration {found.name} was measured up to batch {batch:,} and context {context:,}",)
+    batch, context = calibration.scope.largest_batch or 0, calibration.scope.largest_context_tokens or 0
+    measured = f"was measured up to batch {batch:,} and context {context:,}"
+    return (f"no estimate{which}: calibration {calibration.name} {measured}",)
 
 
 def intensity(case: Case, *, batch: ArrayLike, context_tokens: ArrayLike) -> FloatArray:

@@ -52,11 +52,11 @@ class PhaseFigures:
 
 def arithmetic_of(phases: Sequence[Phase]) -> frozenset[Arithmetic]:
     """How the operators of some phases are stored and computed."""
-    found: set[Arithmetic] = set()
+    items: set[Arithmetic] = set()
     for phase in phases:
         for item in phase.by_rank:
-            found |= item.work.arithmetic
-    return frozenset(found)
+            items |= item.work.arithmetic
+    return frozenset(items)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,21 +115,21 @@ def phase_figures(
     operators = []
     for item in phase.by_rank:
         operators.append(operator_times(item.work, sheet, routing_exponent=1.0))
-    found = bound_figures(case, phase, highest, calibration)
+    bound = bound_figures(case, phase, highest, calibration)
     rooflines = [item.total_s for item in operators]
     weights = [ONCE] if phase.on_one_rank else weights_of(rooflines, phase)
     passes = phase.passes
     return PhaseFigures(
         phase=phase,
-        least=found.least,
+        least=bound.least,
         operators=operators,
-        bound_weights=found.weights,
+        bound_weights=bound.weights,
         roofline_weights=weights,
-        bound_s=found.bound_s,
+        bound_s=bound.bound_s,
         roofline_s=np.asarray(passes * weighted(rooflines, weights)),
-        memory_s=np.asarray(passes * weighted([item.memory_s for item in found.least], found.weights)),
-        compute_s=np.asarray(passes * weighted([item.compute_s for item in found.least], found.weights)),
-        value_s=found.value_s,
+        memory_s=np.asarray(passes * weighted([item.memory_s for item in bound.least], bound.weights)),
+        compute_s=np.asarray(passes * weighted([item.compute_s for item in bound.least], bound.weights)),
+        value_s=bound.value_s,
         calibration=calibration,
     )
 
@@ -186,8 +186,8 @@ def efficiency_ceilings(case: Case, arithmetic: frozenset[Arithmetic], calibrati
 
 def calibrations_of(case: Case, phases: Sequence[Phase]) -> list[Calibration | None]:
     """The calibration of each phase: all of them or none, since a part of a sum is no estimate of it."""
-    found = [calibration_for(case, phase.name) for phase in phases]
-    return [None] * len(found) if None in found else found
+    calibrations = [calibration_for(case, phase.name) for phase in phases]
+    return [None] * len(calibrations) if None in calibrations else calibrations
 
 
 def total(parts: Sequence[FloatArray]) -> FloatArray:
@@ -256,10 +256,10 @@ def operator_rows(figures: Sequence[PhaseFigures]) -> list[OperatorRow]:
                 sides = (rows.moved_bytes / rows.bytes_per_s, rows.block.flop / rows.flop_per_s)
                 columns = (rows.block.moved_bytes, rows.block.flop, rows_s, *sides)
                 _add_rows(sums, lead, rows.block.operators, columns, often)
-    found = []
+    table = []
     for name, (moved, flop, whole_s, memory_s, compute_s) in sums.items():
-        found.append(OperatorRow(name, moved, flop, whole_s, SIDES[int(compute_s > memory_s)]))
-    return found
+        table.append(OperatorRow(name, moved, flop, whole_s, SIDES[int(compute_s > memory_s)]))
+    return table
 
 
 def _add_rows(
@@ -267,6 +267,6 @@ def _add_rows(
 ) -> None:
     """Columns of scalar rows, added to those of their names."""
     for name, values in zip(names, np.array(columns).T.tolist(), strict=True):
-        held = sums.setdefault(lead + name, [0.0] * len(values))
+        totals = sums.setdefault(lead + name, [0.0] * len(values))
         for place, value in enumerate(values):
-            held[place] += often * value
+            totals[place] += often * value

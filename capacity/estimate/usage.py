@@ -30,9 +30,9 @@ def total_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike
     ndarray
         In the broadcast shape of the numbers. [B]
     """
-    held = cache_bytes(usage, sequences=sequences, context_tokens=context_tokens)
-    held = held + (usage.fixed_bytes + np.multiply(sequences, usage.sequence_bytes))
-    return held + activation_bytes(usage, sequences=sequences, context_tokens=context_tokens)
+    total = cache_bytes(usage, sequences=sequences, context_tokens=context_tokens)
+    total = total + (usage.fixed_bytes + np.multiply(sequences, usage.sequence_bytes))
+    return total + activation_bytes(usage, sequences=sequences, context_tokens=context_tokens)
 
 
 def cache_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
@@ -50,10 +50,10 @@ def cache_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: ArrayLike
     ndarray
         In the broadcast shape of the numbers. [B]
     """
-    held: Any = np.zeros(np.broadcast_shapes(np.shape(sequences), np.shape(context_tokens)), dtype=np.int64)
+    total: Any = np.zeros(np.broadcast_shapes(np.shape(sequences), np.shape(context_tokens)), dtype=np.int64)
     for cache in usage.caches:
-        held = held + held_bytes(cache, sequences=sequences, context_tokens=context_tokens)
-    return held
+        total = total + held_bytes(cache, sequences=sequences, context_tokens=context_tokens)
+    return total
 
 
 def held_bytes(cache: CacheBlocks, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
@@ -90,7 +90,7 @@ def activation_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: Arra
         In the broadcast shape of the numbers. [B]
     """
     in_flight = tokens_in_flight(sequences, context_tokens, chunk_tokens=usage.chunk_tokens)
-    taken: Any = in_flight * usage.in_flight_bytes if usage.in_flight_bytes else 0
+    total: Any = in_flight * usage.in_flight_bytes if usage.in_flight_bytes else 0
     for peaks in usage.alternatives:
         largest: Any = 0
         for token_bytes, sequence_bytes, fixed_bytes in peaks:
@@ -98,8 +98,8 @@ def activation_bytes(usage: Usage, *, sequences: ArrayLike, context_tokens: Arra
             if sequence_bytes or fixed_bytes:
                 peak = peak + (np.multiply(sequences, sequence_bytes) + fixed_bytes)
             largest = np.maximum(largest, peak)
-        taken = taken + largest
-    return taken
+        total = total + largest
+    return total
 
 
 def holds(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context_tokens: ArrayLike) -> BoolArray:

@@ -83,8 +83,8 @@ def windowed_blocks(sequences: ArrayLike, context_tokens: ArrayLike, rule: Block
     ----------
     .. [1] vLLM 0.11, ``SlidingWindowSpec.max_memory_usage_bytes``: window - 1, the most tokens of a pass, one block.
     """
-    kept = np.minimum(context_tokens, rule.window_tokens + rule.extra_tokens)
-    return np.multiply(sequences, _ceil(kept, rule.block_tokens) + rule.spare_blocks)
+    held_tokens = np.minimum(context_tokens, rule.window_tokens + rule.extra_tokens)
+    return np.multiply(sequences, _ceil(held_tokens, rule.block_tokens) + rule.spare_blocks)
 
 
 def unified_blocks(sequences: ArrayLike, context_tokens: ArrayLike, rule: BlockRule) -> Any:
@@ -140,8 +140,8 @@ def preallocated_blocks(sequences: ArrayLike, context_tokens: ArrayLike, rule: B
 
 
 def _ceil(tokens: ArrayLike, block_tokens: int) -> Any:
-    whole = np.asarray(tokens)
-    return whole if block_tokens == 1 else -(-whole // block_tokens)
+    count = np.asarray(tokens)
+    return count if block_tokens == 1 else -(-count // block_tokens)
 
 
 BLOCKS: dict[str, Callable[[ArrayLike, ArrayLike, BlockRule], Any]] = {

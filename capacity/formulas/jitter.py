@@ -104,9 +104,9 @@ def _sigma(p99_over_p50: ArrayLike) -> FloatArray:
 
 
 def _normal_quantile(percentile: ArrayLike) -> FloatArray:
-    wanted = np.asarray(percentile, dtype=float)
-    if not np.all((wanted > 0) & (wanted < 100)):
+    percentiles = np.asarray(percentile, dtype=float)
+    if not np.all((percentiles > 0) & (percentiles < 100)):
         raise CapacityError(f"percentile lies between 0 and 100, both excluded, got {percentile!r}")
-    if wanted.ndim == 0:
-        return np.asarray(_NORMAL.inv_cdf(float(wanted) / 100.0))
-    return np.vectorize(lambda q: _NORMAL.inv_cdf(float(q) / 100.0), otypes=[float])(wanted)
+    if percentiles.ndim == 0:
+        return np.asarray(_NORMAL.inv_cdf(float(percentiles) / 100.0))
+    return np.vectorize(lambda q: _NORMAL.inv_cdf(float(q) / 100.0), otypes=[float])(percentiles)

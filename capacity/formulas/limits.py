@@ -182,8 +182,8 @@ def _cache_of(blocks: Blocks, rows: list[tuple[int, int]]) -> Blocks:
     smaller = min if isinstance(blocks, int) else np.minimum  # Python's numbers have no end
     total: Any = 0
     for size, window in rows:
-        held = smaller(blocks, window) if window else blocks
-        total = total + size * held
+        layer_blocks = smaller(blocks, window) if window else blocks
+        total = total + size * layer_blocks
     return total
 
 

@@ -40,14 +40,14 @@ def check_chunk(executed_actions: ArrayLike, chunk_actions: ArrayLike) -> tuple[
     >>> [float(actions) for actions in check_chunk(25, 50)]
     [25.0, 50.0]
     """
-    executed, made = (
+    executed, chunk = (
         check_count("executed_actions", executed_actions),
         check_count("chunk_actions", chunk_actions),
     )
-    if np.any(executed > made):
-        given, limit = shown(executed_actions), shown(chunk_actions)
-        raise CapacityError(f"executed_actions {given} is more than the chunk of {limit}")
-    return executed, made
+    if np.any(executed > chunk):
+        shown_actions, limit = shown(executed_actions), shown(chunk_actions)
+        raise CapacityError(f"executed_actions {shown_actions} is more than the chunk of {limit}")
+    return executed, chunk
 
 
 def synchronous_interval_s(latency_s: ArrayLike, *, period_s: ArrayLike) -> FloatArray:
@@ -209,8 +209,8 @@ def asynchronous_control_per_s(
     >>> asynchronous_control_per_s([0.1, 0.6], period_s=0.02, chunk_actions=50, executed_actions=25).round(2).tolist()
     [50.0, 33.33]
     """
-    executed, made = check_chunk(executed_actions, chunk_actions)
-    useful = np.maximum(made - delay_steps(latency_s, period_s), 0.0)
+    executed, chunk = check_chunk(executed_actions, chunk_actions)
+    useful = np.maximum(chunk - delay_steps(latency_s, period_s), 0.0)
     played = np.minimum(useful / _asynchronous_steps(latency_s, executed, period_s), 1.0)
     return played / check_time("period_s", period_s)
 

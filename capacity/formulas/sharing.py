@@ -94,8 +94,8 @@ def cache_tokens(
     >>> cache_tokens([1, 100], start_tokens=20, tokens_per_s=30 * 256, window_tokens=25_600).tolist()
     [7700.0, 25600.0]
     """
-    made = np.ceil(check_time("elapsed_s", elapsed_s, zero=True) * np.asarray(tokens_per_s, dtype=float))
-    tokens = np.asarray(start_tokens, dtype=float) + made
+    new_tokens = np.ceil(check_time("elapsed_s", elapsed_s, zero=True) * np.asarray(tokens_per_s, dtype=float))
+    tokens = np.asarray(start_tokens, dtype=float) + new_tokens
     return tokens if window_tokens is None else np.minimum(tokens, float(check_count("window_tokens", window_tokens)))
 
 

@@ -53,11 +53,11 @@ def expected_steps(output_tokens: int, acceptance: ArrayLike, draft_tokens: int)
     drafted = int(g)
     chance = [a ** (k - 1) * (1.0 - a) for k in range(1, drafted + 1)] + [a**drafted]
     none: FloatArray = np.zeros(a.shape)
-    left = [none] * (drafted + 1)  # steps for n-1, n-2 ... tokens
+    steps_after = [none] * (drafted + 1)  # steps for n-1, n-2 ... tokens
     for _ in range(int(output_tokens)):
-        now = 1.0 + sum((p * steps for p, steps in zip(chance, left, strict=True)), start=none)
-        left = [now, *left[:-1]]
-    return left[0]
+        now = 1.0 + sum((p * steps for p, steps in zip(chance, steps_after, strict=True)), start=none)
+        steps_after = [now, *steps_after[:-1]]
+    return steps_after[0]
 
 
 def answer_speedup(

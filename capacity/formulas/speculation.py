@@ -262,15 +262,15 @@ def acceptance_needed(
     >>> acceptance_needed(22 / 8, 5, draft_cost=[0, 0.02, 0.05], verify_cost=1).round(3)
     array([0.669, 0.713, 0.769])
     """
-    wanted = np.asarray(wanted_speedup, dtype=float)
-    if not np.all(wanted > 0):
+    target = np.asarray(wanted_speedup, dtype=float)
+    if not np.all(target > 0):
         raise CapacityError(f"a wanted speed-up must be positive, got {wanted_speedup!r}")
-    least = speedup(0.0, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost)
-    most = speedup(1.0, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost)
-    wanted, least, most = np.broadcast_arrays(wanted, least, most)
-    low, high = np.zeros(wanted.shape), np.ones(wanted.shape)
+    speedup_at_zero = speedup(0.0, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost)
+    speedup_at_one = speedup(1.0, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost)
+    target, speedup_at_zero, speedup_at_one = np.broadcast_arrays(target, speedup_at_zero, speedup_at_one)
+    low, high = np.zeros(target.shape), np.ones(target.shape)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        enough = speedup(middle, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost) >= wanted
+        enough = speedup(middle, draft_tokens, draft_cost=draft_cost, verify_cost=verify_cost) >= target
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.where(wanted <= least, 0.0, np.where(wanted > most, np.nan, high))
+    return np.where(target <= speedup_at_zero, 0.0, np.where(target > speedup_at_one, np.nan, high))

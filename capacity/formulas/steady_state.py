@@ -107,9 +107,9 @@ def arrivals_tpot_s(
     0.02
     """
     share, more = np.asarray(prefill_share, dtype=float), np.asarray(sequence_s, dtype=float)
-    left = 1.0 - share - np.asarray(decode_per_s) * more
-    met = np.asarray(step_s) + more / np.where(left > 0.0, left, 1.0)
-    return np.where(left > 0.0, met / np.where(left > 0.0, 1.0 - share, 1.0), np.inf)
+    decode_share = 1.0 - share - np.asarray(decode_per_s) * more
+    met = np.asarray(step_s) + more / np.where(decode_share > 0.0, decode_share, 1.0)
+    return np.where(decode_share > 0.0, met / np.where(decode_share > 0.0, 1.0 - share, 1.0), np.inf)
 
 
 def most_requests_per_s(

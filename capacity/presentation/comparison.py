@@ -21,8 +21,8 @@ TICKS = [digit * 10.0**power for power in range(-3, 6) for digit in (1, 2, 5)]  
 
 def plot_comparison(pairs: Sequence[RunPair], *, ax: Axes) -> Axes:
     """Draw predicted over measured times, a series for each quantity and device; on the line they are equal. [ms]"""
-    for label, marker, mine in _series(pairs):
-        measured, predicted = [pair.measured * 1e3 for pair in mine], [pair.predicted * 1e3 for pair in mine]
+    for label, marker, series in _series(pairs):
+        measured, predicted = [pair.measured * 1e3 for pair in series], [pair.predicted * 1e3 for pair in series]
         ax.loglog(measured, predicted, marker, label=label, mfc="none", markersize=5, alpha=0.8)
     _mark_outside(pairs, [pair.predicted * 1e3 for pair in pairs], ax)
     ends = [edge(pair.measured for pair in pairs) * 1e3 for edge in (min, max)]
@@ -36,8 +36,8 @@ def plot_comparison(pairs: Sequence[RunPair], *, ax: Axes) -> Axes:
 
 def plot_ratios(pairs: Sequence[RunPair], *, ax: Axes) -> Axes:
     """Draw predicted over measured as a ratio: a bound must stay at 1 or below, an estimate in its band about 1."""
-    for label, marker, mine in _series(pairs):
-        measured, ratios = [pair.measured * 1e3 for pair in mine], [pair.ratio for pair in mine]
+    for label, marker, series in _series(pairs):
+        measured, ratios = [pair.measured * 1e3 for pair in series], [pair.ratio for pair in series]
         ax.semilogx(measured, ratios, marker, label=label, mfc="none", markersize=5, alpha=0.8)
     _mark_outside(pairs, [pair.ratio for pair in pairs], ax)
     ax.axhline(1.0, color="0.4", linewidth=1)
@@ -50,8 +50,8 @@ def plot_ratios(pairs: Sequence[RunPair], *, ax: Axes) -> Axes:
 def _series(pairs: Sequence[RunPair]) -> Iterator[tuple[str, str, list[RunPair]]]:
     """Label, marker and pairs of each quantity on each device."""
     groups = by_group(pairs, lambda pair: f"{pair.group}, {DEVICES[pair.source]}")
-    for number, (label, mine) in enumerate(groups.items()):
-        yield label, MARKERS[number % len(MARKERS)], mine
+    for number, (label, series) in enumerate(groups.items()):
+        yield label, MARKERS[number % len(MARKERS)], series
 
 
 def _mark_outside(pairs: Sequence[RunPair], heights: Sequence[float], ax: Axes) -> None:
@@ -94,9 +94,9 @@ def save_comparison(pairs: Sequence[RunPair], out: str) -> Path:
     plot_ratios(times, ax=lower)
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-            whole = Path(folder, target.name)
-            figure.savefig(whole, format="png", dpi=150)
-            os.replace(whole, target)
+            file = Path(folder, target.name)
+            figure.savefig(file, format="png", dpi=150)
+            os.replace(file, target)
     except OSError as error:
         raise CapacityError(f"--plot {out}: cannot be written ({error.strerror or error})") from None
     return target

@@ -37,17 +37,17 @@ def table(section: Section, width: int, rule: str = "-") -> Table:
     """Lay a section out in ``width`` characters; ``rule`` is the letter that lines are drawn with."""
     full = with_remarks(section)
     texts = shown(full)
-    kept = _kept(full.columns, texts, width)
-    columns = [full.columns[i] for i in kept]
-    texts = [[row[i] for i in kept] for row in texts]
+    visible = _kept(full.columns, texts, width)
+    columns = [full.columns[i] for i in visible]
+    texts = [[row[i] for i in visible] for row in texts]
     widths = _widths(columns, texts, width)
     line = (Span(GAP.join(rule * size for size in widths), "quiet"),)
     lines = [*_header(columns, widths), line]
     for number, row in enumerate(full.rows):
         if number in full.rules:
             lines.append(line)
-        lines.extend(_row(columns, widths, texts[number], [row[i].tone for i in kept]))
-    left_out = tuple(column.name for i, column in enumerate(full.columns) if i not in kept)
+        lines.extend(_row(columns, widths, texts[number], [row[i].tone for i in visible]))
+    left_out = tuple(column.name for i, column in enumerate(full.columns) if i not in visible)
     return Table(tuple(lines), left_out)
 
 
@@ -66,10 +66,10 @@ def paragraph(text: str, width: int, bullet: str = "") -> list[str]:
 def _kept(columns: Sequence[Column], texts: Sequence[Sequence[str]], width: int) -> list[int]:
     """Numbers of the columns that fit at their least width; the least useful goes first, of equals the last."""
     least = [_least(column, [row[i] for row in texts]) for i, column in enumerate(columns)]
-    kept = list(range(len(columns)))
-    while _total(least[i] for i in kept) > width and (free := [i for i in kept if columns[i].rank]):
-        kept.remove(max(free, key=lambda i: (columns[i].rank, i)))
-    return kept
+    visible = list(range(len(columns)))
+    while _total(least[i] for i in visible) > width and (free := [i for i in visible if columns[i].rank]):
+        visible.remove(max(free, key=lambda i: (columns[i].rank, i)))
+    return visible
 
 
 def _total(widths: Iterable[int]) -> int:

@@ -40,10 +40,10 @@ def mark_step(sizing: Sizing, *, ax: Axes) -> Axes:
 def plot_ledger(sizing: Sizing, *, ax: Axes) -> Axes:
     """Draw the memory of the heaviest device as stacked bars against what is usable."""
     ledger = min(sizing.ledger, key=lambda ledger: ledger.margin_bytes)
-    left = 0.0
+    offset = 0.0
     for line in ledger.lines:
-        ax.barh([0], [line.held_bytes / GIB], left=left, label=line.name)
-        left += line.held_bytes / GIB
+        ax.barh([0], [line.held_bytes / GIB], left=offset, label=line.name)
+        offset += line.held_bytes / GIB
     ax.axvline(ledger.usable_bytes / GIB, linestyle="--", label="usable")
     ax.set(title=f"{sizing.model}, batch {sizing.batch:,}: {sizing.verdict}", xlabel="GiB", yticks=[])
     return ax

@@ -215,8 +215,8 @@ class UserSpec(Spec):
     def __str__(self) -> str:
         """The fields that are not at their default."""
         fields = type(self).model_fields.items()
-        found = {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in found.items())})"
+        values = {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: str) -> Self:

@@ -112,12 +112,12 @@ class Deployment(UserSpec):
         """Keep what words that are no names of formats were read as."""
         if not isinstance(data, Mapping):
             return data
-        named = {name: data.get(name) for name in ("weights", "activations", "kv_cache", "state")}
-        given = _as_overrides(data.get("overrides"))
-        for one in given if isinstance(given, list | tuple) else ():
+        words = {name: data.get(name) for name in ("weights", "activations", "kv_cache", "state")}
+        overrides = _as_overrides(data.get("overrides"))
+        for one in overrides if isinstance(overrides, list | tuple) else ():
             if isinstance(one, Mapping):
-                named[str(one.get("part"))[:40]] = one.get("format")
-        lines = [f"{name} {word} is read as {meant}" for name, word in named.items() if (meant := meant_by(word))]
+                words[str(one.get("part"))[:40]] = one.get("format")
+        lines = [f"{name} {word} is read as {meant}" for name, word in words.items() if (meant := meant_by(word))]
         return {**data, "read_as": (*data.get("read_as", ()), *lines)} if lines else data
 
     @property
@@ -153,11 +153,9 @@ class Deployment(UserSpec):
     def activations_can_be_computed_in(self) -> Self:
         if self.activations is None:
             return self
-        chosen = number_format(self.activations)
-        if isinstance(chosen.group, int) and (chosen.family == "int" or chosen.arithmetic_bits > chosen.element_bits):
-            raise ValueError(
-                f"activations {chosen.name!r} is a storage format; compute in bf16, fp16, fp8_e4m3 or int8"
-            )
+        item = number_format(self.activations)
+        if isinstance(item.group, int) and (item.family == "int" or item.arithmetic_bits > item.element_bits):
+            raise ValueError(f"activations {item.name!r} is a storage format; compute in bf16, fp16, fp8_e4m3 or int8")
         return self
 
 

@@ -153,8 +153,8 @@ class HardwareSpec(Spec):
 
         Figures that were measured on a replaced ceiling are left out.
         """
-        kept = self.model_copy(update={"measured": still_measured(self.measured, changes, self.figures())})
-        return super(HardwareSpec, kept).replace(**changes)
+        part = self.model_copy(update={"measured": still_measured(self.measured, changes, self.figures())})
+        return super(HardwareSpec, part).replace(**changes)
 
     @model_validator(mode="after")
     def figures_agree_and_have_a_source(self) -> Self:

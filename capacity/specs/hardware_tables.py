@@ -120,20 +120,20 @@ def still_measured(measured: Measured, changes: Iterable[str], figures: Iterable
 
     A path that the ``figures`` of the part do not state is added to it and replaces nothing.
     """
-    stated = tuple(figures)
-    changed = [change for change in changes if not _adds_a_path(change, stated)]
-    kept = {
+    all_figures = tuple(figures)
+    changed = [change for change in changes if not _adds_a_path(change, all_figures)]
+    rates = {
         name: value
         for name, value in measured.model_dump(exclude_none=True).items()
         if not any(_overlap(change, ceiling) for change in changed for ceiling in _ceilings_of(name))
     }
-    return Measured.model_validate(kept)
+    return Measured.model_validate(rates)
 
 
-def _adds_a_path(change: str, stated: Iterable[str]) -> bool:
+def _adds_a_path(change: str, figures: Iterable[str]) -> bool:
     """Whether a change of one path's peak is about a path that has none yet."""
     table, _, path = change.partition(".")
-    return bool(path) and table in PEAK_TABLES and change not in stated
+    return bool(path) and table in PEAK_TABLES and change not in figures
 
 
 def _overlap(first: str, second: str) -> bool:

@@ -41,15 +41,15 @@ def contradictions(stages: Sequence[Stage], vocabulary: int) -> Iterator[str]:
         yield f"stage names repeat: {', '.join(names)}"
     for stage in stages:
         if stage.role == "decoder":
-            yield from (f"stage {stage.name}: {found}" for found in _tables(stage, vocabulary))
-        yield from (f"stage {stage.name}: {found}" for found in _mixers(stage))
+            yield from (f"stage {stage.name}: {problem}" for problem in _tables(stage, vocabulary))
+        yield from (f"stage {stage.name}: {problem}" for problem in _mixers(stage))
 
 
 def _tables(stage: Stage, vocabulary: int) -> Iterator[str]:
     """Table and head have a row for each token of the vocabulary and, unless projected, the width of the layers."""
-    named = {tensor.name: tensor for tensor in (*stage.before, *stage.after)}
-    table, head = named.get("embedding"), named.get("lm_head")
-    projected = not {"project_in", "project_out"}.isdisjoint(named)
+    tensors = {tensor.name: tensor for tensor in (*stage.before, *stage.after)}
+    table, head = tensors.get("embedding"), tensors.get("lm_head")
+    projected = not {"project_in", "project_out"}.isdisjoint(tensors)
     for tensor in (table, head):
         if tensor is None:
             continue

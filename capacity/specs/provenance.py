@@ -53,7 +53,7 @@ def cited(sources: Iterable[Source]) -> tuple[str, ...]:
     return tuple(pattern for source in sources for pattern in source.fields)
 
 
-def require_sources(stated: Iterable[str], patterns: Iterable[str]) -> None:
+def require_sources(figures: Iterable[str], patterns: Iterable[str]) -> None:
     """Refuse figures without a source.
 
     Raises
@@ -61,8 +61,8 @@ def require_sources(stated: Iterable[str], patterns: Iterable[str]) -> None:
     ValueError
         Naming the figures without a source and what to do.
     """
-    known = tuple(patterns)
-    bare = [figure for figure in stated if not named(figure, known)]
+    cited = tuple(patterns)
+    bare = [figure for figure in figures if not named(figure, cited)]
     if bare:
         raise ValueError(
             f"no source for {', '.join(bare)}; add to `fields` of a [[sources]] entry or to `unverified` "

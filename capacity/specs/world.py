@@ -224,26 +224,26 @@ class WorldModelSpec(Spec):
 
     @model_validator(mode="after")
     def stages_exist(self) -> Self:
-        known = {stage.name for stage in self.model.stages}
-        named = [encoder.stage for encoder in self.encoders]
-        named += [name for name in (self.core, self.head.stage) if name is not None]
-        named += [self.detokenizer.stage] if self.detokenizer else []
-        for name in named:
-            if name not in known:
-                raise ValueError(f"no stage {name!r} in {self.model.name}; it has {', '.join(sorted(known))}")
+        stages = {stage.name for stage in self.model.stages}
+        names = [encoder.stage for encoder in self.encoders]
+        names += [name for name in (self.core, self.head.stage) if name is not None]
+        names += [self.detokenizer.stage] if self.detokenizer else []
+        for name in names:
+            if name not in stages:
+                raise ValueError(f"no stage {name!r} in {self.model.name}; it has {', '.join(sorted(stages))}")
         if self.core is None and self.head.kind in ("autoregressive", "parallel"):
             raise ValueError(f"a {self.head.kind} head needs a core stage")
         return self
 
     @model_validator(mode="after")
     def offloaded_parts_exist(self) -> Self:
-        known = {stage.name: stage for stage in self.model.stages}
+        stages = {stage.name: stage for stage in self.model.stages}
         for name in self.offloaded:
             stage, _, tensor = name.partition(".")
-            found = known.get(name) or known.get(stage)
-            outside = {item.name for item in (*found.before, *found.after)} if found else set()
-            if found is None or (tensor and name not in known and tensor not in outside):
-                parts = ", ".join(sorted(known))
+            component = stages.get(name) or stages.get(stage)
+            outside = {item.name for item in (*component.before, *component.after)} if component else set()
+            if component is None or (tensor and name not in stages and tensor not in outside):
+                parts = ", ".join(sorted(stages))
                 raise ValueError(f"offloaded: no stage or tensor {name!r} in {self.model.name}; stages: {parts}")
         return self
 
@@ -251,9 +251,9 @@ class WorldModelSpec(Spec):
     def positions_name_tensors(self) -> Self:
         for encoder in (*self.encoders, *([self.detokenizer] if self.detokenizer else [])):
             stage = self.stage(encoder.stage)
-            known = {tensor.name for tensor in (*stage.before, *stage.after)}
+            tensors = {tensor.name for tensor in (*stage.before, *stage.after)}
             for name in encoder.positions:
-                if name not in known:
+                if name not in tensors:
                     raise ValueError(f"positions: no tensor {name!r} outside the layers of stage {stage.name!r}")
         return self
 

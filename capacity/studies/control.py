@@ -130,9 +130,9 @@ def control(
     >>> plan.timing.schedule, plan.timing.executed_actions
     ('asynchronous', 25)
     """
-    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
+    deployment = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
-    check_specs(world, hardware, chosen)
+    check_specs(world, hardware, deployment)
     check_kind("bound_only", bound_only, bool)
     check_kind("power_mode", power_mode, str, none=True)
     check_kind("draft", draft, Speculation, none=True)
@@ -147,20 +147,20 @@ def control(
     timing, assumed = _timing(
         world, period_s, sensing_s, preprocessing_s, network_s, schedule, executed_actions, percentile, p99_over_p50
     )
-    chosen, assumed_mode = with_launch_mode(chosen, bound_only=bound_only)
-    case = ControlCase(world, part, chosen, whole_bytes(taken_bytes), one_count("robots", robots))
+    deployment, assumed_mode = with_launch_mode(deployment, bound_only=bound_only)
+    case = ControlCase(world, part, deployment, whole_bytes(taken_bytes), one_count("robots", robots))
     decision = case.decision
     verdict = judge(decision.best_s, timing, fits=bool(case.fits(case.robots)))
-    check_launch_mode(chosen, case.phases(case.robots))
-    known = decision.value_s is not None or bound_only
+    check_launch_mode(deployment, case.phases(case.robots))
+    judged = decision.value_s is not None or bound_only
     others = judged_schedules(
-        decision.best_s, timing, executed_actions=executed_actions or world.head.executed_actions, judged=known
+        decision.best_s, timing, executed_actions=executed_actions or world.head.executed_actions, judged=judged
     )
     now = Question(case, timing, decision, verdict, bound_only)
-    tried = tuple(changes_of(now, draft=draft, chunks=chunks, encoders=encoders, parts=parts, formats=formats))
+    attempts = tuple(changes_of(now, draft=draft, chunks=chunks, encoders=encoders, parts=parts, formats=formats))
     power = None if power_mode is None else _power_setting(hardware, power_mode)
-    defaults = assumptions(world, chosen)
-    plan = _plan(now, tried, (*assumed, *assumed_mode, *defaults), power, bound_only=bound_only)
+    defaults = assumptions(world, deployment)
+    plan = _plan(now, attempts, (*assumed, *assumed_mode, *defaults), power, bound_only=bound_only)
     return replace(plan, schedules=others) if schedule is None and verdict.fits else plan
 
 
@@ -175,23 +175,23 @@ def _timing(
     percentile: float,
     p99_over_p50: float | None,
 ) -> tuple[Timing, list[str]]:
-    made, assumed = world.head.chunk_actions, []
-    stated = world.head.executed_actions if made > 1 else None
+    chunk, assumed = world.head.chunk_actions, []
+    policy_executed = world.head.executed_actions if chunk > 1 else None
     if schedule is None:
-        waits = stated is not None and executed_actions is None
-        schedule = "synchronous" if made == 1 else "chunked" if waits else "asynchronous"
+        waits = policy_executed is not None and executed_actions is None
+        schedule = "synchronous" if chunk == 1 else "chunked" if waits else "asynchronous"
         assumed.append(f"schedule = {schedule}{', as a policy that states the actions it plays' if waits else ''}")
-    if executed_actions is None and stated is not None and schedule != "synchronous":
-        executed_actions = stated
-        assumed.append(f"executed_actions = {stated}, as the policy states")
+    if executed_actions is None and policy_executed is not None and schedule != "synchronous":
+        executed_actions = policy_executed
+        assumed.append(f"executed_actions = {policy_executed}, as the policy states")
     if executed_actions is None:
-        executed_actions = default_executed(str(schedule), made)
+        executed_actions = default_executed(str(schedule), chunk)
         assumed.append(f"executed_actions = {executed_actions}")
     if p99_over_p50 is None:
         p99_over_p50 = ASSUMED_P99_OVER_P50
         assumed.append(f"p99_over_p50 = {p99_over_p50:g} (jitter not measured)")
-    given = (period_s, sensing_s, preprocessing_s, network_s)
-    timing = Timing(*given, schedule, made, executed_actions, percentile, p99_over_p50)  # type: ignore[arg-type]
+    times = (period_s, sensing_s, preprocessing_s, network_s)
+    timing = Timing(*times, schedule, chunk, executed_actions, percentile, p99_over_p50)  # type: ignore[arg-type]
     return check_timing(timing), assumed
 
 
@@ -203,7 +203,7 @@ def _power_setting(hardware: HardwareSpec, name: str) -> PowerSetting:
 
 def _plan(
     now: Question,
-    tried: tuple[Tried, ...],
+    attempts: tuple[Tried, ...],
     assumed: tuple[str, ...],
     power: PowerSetting | None,
     *,
@@ -213,7 +213,7 @@ def _plan(
     decision = with_attainable(case.case, case.phases(case.robots), now.decision)
     parts = shares(decision, timing)
     latency, interval = verdict.latency_s, interval_s(verdict.latency_s, timing)
-    changes, not_evaluated = sorted_out(tried)
+    changes, not_evaluated = sorted_out(attempts)
     return ControlPlan(
         model=case.world.name,
         part=case.hardware.name,

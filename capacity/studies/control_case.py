@@ -152,10 +152,10 @@ def check_launch_mode(deploy: Deployment, phases: Sequence[Phase]) -> None:
         Naming the phase, and those that there are.
     """
     modes = deploy.launch_mode
-    known = [phase.name for phase in phases]
+    phase_names = [phase.name for phase in phases]
     for name in modes if isinstance(modes, FrozenMapping) else ():
-        if name not in (*known, "default", "verify"):
-            raise CapacityError(f"launch_mode names phase {name!r}; this model has {', '.join(known)}")
+        if name not in (*phase_names, "default", "verify"):
+            raise CapacityError(f"launch_mode names phase {name!r}; this model has {', '.join(phase_names)}")
 
 
 def with_attainable(case: Case, phases: Sequence[Phase], decision: Decision) -> Decision:

@@ -120,8 +120,8 @@ def _chunk(now: Question, length: int) -> Iterator[Tried]:
 
 def _effect(now: Question, case: ControlCase, timing: Timing) -> Effect:
     """Another case in full."""
-    made = case.world.head.chunk_actions
-    timing = replace(timing, chunk_actions=made, executed_actions=min(timing.executed_actions, made))
+    chunk = case.world.head.chunk_actions
+    timing = replace(timing, chunk_actions=chunk, executed_actions=min(timing.executed_actions, chunk))
     time_s, estimated = case.decisions_s(case.robots)
     after = judge(float(time_s), timing, fits=_fits(case))
     return _judged(now, case, after, estimated=estimated, saved_s=_saved_s(now, case, float(time_s), estimated))

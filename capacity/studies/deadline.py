@@ -56,7 +56,7 @@ def check_present(times: Mapping[str, object]) -> None:
     CapacityError
         Naming all times that are missing.
     """
-    if missing := [name for name, given in times.items() if given is None]:
+    if missing := [name for name, time in times.items() if time is None]:
         are = "is" if len(missing) == 1 else "are"
         raise CapacityError(f"{', '.join(missing)} {are} missing; say each time, with 0 for a step that takes none")
 
@@ -181,8 +181,9 @@ def late_s(decision_s: ArrayLike, timing: Timing) -> FloatArray:
 def judge(decision_s: float, timing: Timing, *, fits: bool) -> Verdict:
     """Latency of the whole cycle, its percentile, the margin to the limit and the share of late decisions."""
     fixed, limit = fixed_s(timing), limit_s(timing)
-    late, left = float(late_s(decision_s, timing)), limit - fixed
-    missed = float(jitter.miss_rate(decision_s, p99_over_p50=timing.p99_over_p50, deadline_s=left)) if left > 0 else 1.0
+    late, rest_s = float(late_s(decision_s, timing)), limit - fixed
+    ratio = timing.p99_over_p50
+    missed = float(jitter.miss_rate(decision_s, p99_over_p50=ratio, deadline_s=rest_s)) if rest_s > 0 else 1.0
     return Verdict(
         latency_s=fixed + decision_s,
         late_s=late,

@@ -35,10 +35,10 @@ def fewest_devices(part: HardwareSpec, deploy: Deployment, fits: Callable[[Deplo
     if fits(deploy):
         return Enough(deploy.devices, deploy.tensor_parallel)
     for degree in degrees[1:]:
-        tried = deploy.replace(tensor_parallel=degree)
+        candidate = deploy.replace(tensor_parallel=degree)
         with suppress(CapacityError):
-            if fits(tried):
-                return Enough(tried.devices, degree, assumed_domain(part))
+            if fits(candidate):
+                return Enough(candidate.devices, degree, assumed_domain(part))
     return None
 
 

@@ -104,69 +104,69 @@ def frames(
     >>> cap.frames(world, part, frames_per_s=4, window_tokens=5_552).cache_tokens
     5552
     """
-    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
+    deployment = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_kind("world", world, WorldModelSpec)
-    check_specs(world, hardware, chosen)
+    check_specs(world, hardware, deployment)
     check_kind("bound_only", bound_only, bool)
     check_each("parts", parts, HardwareSpec)
     check_each("formats", formats, str)
     _refuse_a_policy(world)
-    chosen, assumed = with_launch_mode(chosen, bound_only=bound_only)
-    taken, rate = whole_bytes(taken_bytes), one_time("frames_per_s", frames_per_s)
+    deployment, assumed = with_launch_mode(deployment, bound_only=bound_only)
+    reserved, rate = whole_bytes(taken_bytes), one_time("frames_per_s", frames_per_s)
     count, age_s = one_count("sessions", sessions), max(one_time("elapsed_s", elapsed_s, zero=True), 1.0 / rate)
     tokens = _cached_tokens(world, age_s, rate, window_tokens)
-    wanted, now = _Wanted(count, rate, tokens, taken, bound_only), Setup(world, hardware, chosen)
-    held = wanted.sessions(now)
-    phases = held.phases(count, tokens)
-    check_launch_mode(chosen, phases)
-    decision = with_attainable(held.case, phases, decide(held.case, phases))
-    plan = _plan(wanted, held, decision, window_tokens, (*assumed, *assumptions(world, chosen)))
-    changes, not_evaluated = sorted_out(_changes(now, wanted, plan, parts, formats))
+    request, now = _Wanted(count, rate, tokens, reserved, bound_only), Setup(world, hardware, deployment)
+    running = request.sessions(now)
+    phases = running.phases(count, tokens)
+    check_launch_mode(deployment, phases)
+    decision = with_attainable(running.case, phases, decide(running.case, phases))
+    plan = _plan(request, running, decision, window_tokens, (*assumed, *assumptions(world, deployment)))
+    changes, not_evaluated = sorted_out(_changes(now, request, plan, parts, formats))
     best = None if plan.in_budget else cheapest(changes)
     return replace(plan, changes=changes, not_evaluated=not_evaluated, cheapest=best)
 
 
 def _plan(
-    wanted: _Wanted, held: Sessions, decision: Decision, window_tokens: int | None, assumed: tuple[str, ...]
+    request: _Wanted, running: Sessions, decision: Decision, window_tokens: int | None, assumed: tuple[str, ...]
 ) -> FramePlan:
-    tokens, count, world = wanted.cached_tokens, wanted.count, held.world
+    tokens, count, world = request.cached_tokens, request.count, running.world
     frame_s, bound_s, start_s = _frame_s(world, decision)
-    fitting = held.in_memory(tokens)
-    growth = wanted.frames_per_s * frame_tokens(world) * held.token_bytes
-    in_budget = frame_s <= wanted.budget_s and count <= fitting
-    state = _state(in_budget=in_budget, judged=wanted.bound_only or decision.value_s is not None)
+    sessions_in_memory = running.in_memory(tokens)
+    growth = request.frames_per_s * frame_tokens(world) * running.token_bytes
+    in_budget = frame_s <= request.budget_s and count <= sessions_in_memory
+    state = _state(in_budget=in_budget, judged=request.bound_only or decision.value_s is not None)
     return FramePlan(
         model=world.name,
-        part=held.case.hardware.name,
+        part=running.case.hardware.name,
         sessions=count,
         frame_s=frame_s,
         frame_bound_s=bound_s,
-        budget_s=wanted.budget_s,
+        budget_s=request.budget_s,
         state=state,
         frames_per_s=1.0 / frame_s,
         start_s=start_s,
-        sessions_in_time=held.in_time(wanted.budget_s, tokens),
-        sessions_in_memory=fitting,
+        sessions_in_time=running.in_time(request.budget_s, tokens),
+        sessions_in_memory=sessions_in_memory,
         cache_tokens=tokens,
-        session_bytes=held.session_bytes(tokens),
+        session_bytes=running.session_bytes(tokens),
         growth_bytes_per_s=growth,
-        seconds_until_full=held.seconds_until_full(count, window_tokens, growth),
+        seconds_until_full=running.seconds_until_full(count, window_tokens, growth),
         decision=decision,
-        notes=world_notes(held.case, decision, bound_only=wanted.bound_only),
+        notes=world_notes(running.case, decision, bound_only=request.bound_only),
         assumed=assumed,
     )
 
 
 def _changes(
-    now: Setup, wanted: _Wanted, plan: FramePlan, parts: Sequence[HardwareSpec], formats: Sequence[str]
+    now: Setup, request: _Wanted, plan: FramePlan, parts: Sequence[HardwareSpec], formats: Sequence[str]
 ) -> Iterator[Tried]:
     """Those of formats, steps and devices, and the parts that were given."""
 
     def effect_of(changed: Setup) -> Effect:
-        return _effect(wanted, wanted.sessions(changed), plan)
+        return _effect(request, request.sessions(changed), plan)
 
     def fits(deploy: Deployment) -> bool:
-        return wanted.sessions(replace(now, deploy=deploy)).in_memory(wanted.cached_tokens) >= wanted.count
+        return request.sessions(replace(now, deploy=deploy)).in_memory(request.cached_tokens) >= request.count
 
     yield from tried(what_if.in_formats(now, formats), effect_of)
     yield from tried(what_if.in_half_the_steps(now), effect_of)
@@ -176,21 +176,21 @@ def _changes(
     yield from tried(what_if.on_parts(now, parts), effect_of)
 
 
-def _effect(wanted: _Wanted, other: Sessions, plan: FramePlan) -> Effect:
+def _effect(request: _Wanted, other: Sessions, plan: FramePlan) -> Effect:
     """Other sessions in full, compared with the present ones: bound with bound where one of them has no estimate."""
-    count, tokens = wanted.count, wanted.cached_tokens
+    count, tokens = request.count, request.cached_tokens
     times, bounds, estimated = other.frame_s(count, tokens)
-    time_s, held = float(times), other.in_memory(tokens)
-    alike = estimated == (plan.decision.value_s is not None)
+    time_s, max_sessions = float(times), other.in_memory(tokens)
+    same_kind = estimated == (plan.decision.value_s is not None)
     return Effect(
         time_s=time_s,
-        saved_s=plan.frame_s - time_s if alike else plan.frame_bound_s - float(bounds),
-        margin_s=wanted.budget_s - time_s,
+        saved_s=plan.frame_s - time_s if same_kind else plan.frame_bound_s - float(bounds),
+        margin_s=request.budget_s - time_s,
         needed_bytes=other.needed_bytes(count, tokens),
-        max_batch=held,
-        fits=count <= held,
-        within=time_s <= wanted.budget_s,
-        judged=estimated or wanted.bound_only,
+        max_batch=max_sessions,
+        fits=count <= max_sessions,
+        within=time_s <= request.budget_s,
+        judged=estimated or request.bound_only,
     )
 
 
@@ -225,12 +225,12 @@ def _cached_tokens(world: WorldModelSpec, age_s: float, frames_per_s: float, win
 
 def _frame_s(world: WorldModelSpec, decision: Decision) -> tuple[float, float, float]:
     """Estimate and bound of the phases of one frame, and the time of those that start a session. [s]"""
-    made = [phase for phase in decision.phases if phase.name in PER_FRAME]
-    if not made:
+    frame_phases = [phase for phase in decision.phases if phase.name in PER_FRAME]
+    if not frame_phases:
         raise CapacityError(f"{world.name} makes no frame: it has no decode, denoise or plan phase")
     start = [phase for phase in decision.phases if phase.name not in PER_FRAME]
     return (
-        sum(phase.value_s or phase.bound_s for phase in made),
-        sum(phase.bound_s for phase in made),
+        sum(phase.value_s or phase.bound_s for phase in frame_phases),
+        sum(phase.bound_s for phase in frame_phases),
         sum(phase.value_s or phase.bound_s for phase in start),
     )

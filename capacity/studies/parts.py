@@ -128,8 +128,8 @@ def size_on_part(
     """The fewest devices of one part on which the case fits, or why there is no answer."""
     sizings = []
 
-    def fits(tried: Deployment) -> bool:
-        sizings.append(size_at(model, part, tried, at, workload=workload))
+    def fits(candidate: Deployment) -> bool:
+        sizings.append(size_at(model, part, candidate, at, workload=workload))
         return sizings[-1].fits
 
     try:

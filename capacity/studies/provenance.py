@@ -76,8 +76,8 @@ def workload_assumptions(workload: Workload, *, workload_given: bool) -> tuple[s
     if workload_given:
         names = ["prompt_tokens", "output_tokens", "concurrency"]
         return tuple([f"{name} = {getattr(workload, name)}" for name in names if name not in workload.model_fields_set])
-    chosen = {name: getattr(workload, name) for name in Workload.model_fields}
-    return tuple([f"{name} = {value}" for name, value in chosen.items() if value is not None])
+    fields = {name: getattr(workload, name) for name in Workload.model_fields}
+    return tuple([f"{name} = {value}" for name, value in fields.items() if value is not None])
 
 
 @lru_cache(maxsize=512)
@@ -101,9 +101,9 @@ def weak_figures(case: Case) -> tuple[str, ...]:
 
 def unused(workload: Workload) -> tuple[str, ...]:
     """Notes on what was given and has no part in sizing one replica."""
-    given = [name for name in UNUSED if getattr(workload, name) is not None]
+    unused_fields = [name for name in UNUSED if getattr(workload, name) is not None]
     return tuple(
-        [f"{name} is judged by sustained rates; a replica is sized at the given concurrency" for name in given]
+        [f"{name} is judged by sustained rates; a replica is sized at the given concurrency" for name in unused_fields]
     )
 
 
@@ -139,8 +139,8 @@ def _standing_notes(case: Case) -> tuple[bool, tuple[str, ...]]:
             parts.setdefault(shard.format, {})[shard.module.part] = None
     remarks = []
     for stored, names in parts.items():
-        wanted = arithmetic(number_format(stored), case.model, case.deploy)
-        computes = ordinary_path(case.hardware, wanted) or wanted.computed
+        arithmetic_of_weights = arithmetic(number_format(stored), case.model, case.deploy)
+        computes = ordinary_path(case.hardware, arithmetic_of_weights) or arithmetic_of_weights.computed
         if number_format(stored).element_bits < number_format(computes).element_bits:
             remarks.append(f"weights in {stored} ({', '.join(names)}) are dequantised and computed in {computes}")
     return routes(case.model), tuple(remarks)

@@ -24,9 +24,9 @@ def robots_per_device(case: ControlCase, timing: Timing, *, bound_only: bool) ->
     together = met(times, timing) & fits
     waits = np.minimum(batches, 2)
     any_time = met(waits * times, timing) & fits & (times <= request_interval_s)
-    alone = int(sharing.robots_unbatched(times[0], replan_interval_s=request_interval_s)) if together[0] else 0
+    unbatched = int(sharing.robots_unbatched(times[0], replan_interval_s=request_interval_s)) if together[0] else 0
     return Robots(
-        in_turns=alone * case.deploy.data_parallel,
+        in_turns=unbatched * case.deploy.data_parallel,
         batched_at_any_time=leading(any_time),
         batched_together=leading(together),
         judged=estimated or bound_only,

@@ -26,13 +26,13 @@ class ScheduleVerdict:
     state: State
 
 
-def default_executed(schedule: str, made: int) -> int:
+def default_executed(schedule: str, chunk_actions: int) -> int:
     """Actions played of a chunk where nothing is stated: one, all, or half of it. [action]
 
     >>> [default_executed(name, 50) for name in ("synchronous", "chunked", "asynchronous")]
     [1, 50, 25]
     """
-    return {"synchronous": 1, "chunked": made}.get(schedule, max(1, made // 2))
+    return {"synchronous": 1, "chunked": chunk_actions}.get(schedule, max(1, chunk_actions // 2))
 
 
 def judged_schedules(
@@ -53,13 +53,13 @@ def judged_schedules(
     """
     if timing.chunk_actions == 1:
         return ()
-    found = []
+    verdicts = []
     for schedule in RULES:
         played = executed_actions if executed_actions and schedule != "synchronous" else None
         executed = played or default_executed(schedule, timing.chunk_actions)
-        tried = replace(timing, schedule=schedule, executed_actions=executed)  # type: ignore[arg-type]
-        found.append(_judged(decision_s, tried, judged=judged))
-    return tuple(found)
+        candidate = replace(timing, schedule=schedule, executed_actions=executed)  # type: ignore[arg-type]
+        verdicts.append(_judged(decision_s, candidate, judged=judged))
+    return tuple(verdicts)
 
 
 def _judged(decision_s: float, timing: Timing, *, judged: bool) -> ScheduleVerdict:

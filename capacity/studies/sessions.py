@@ -40,9 +40,9 @@ class Sessions:
     def frame_s(self, sessions: ArrayLike, cached_tokens: int) -> tuple[FloatArray, FloatArray, bool]:
         """Time of one frame of a batch, its bound, and whether the time is an estimate. Shape: ``sessions``. [s]"""
         figures = decision_figures(self.case, self.phases(sessions, cached_tokens))
-        made = [item for item in figures if item.phase.name in PER_FRAME]
-        times = total([item.bound_s if item.value_s is None else item.value_s for item in made])
-        return times, total([item.bound_s for item in made]), all(item.value_s is not None for item in figures)
+        per_frame = [item for item in figures if item.phase.name in PER_FRAME]
+        times = total([item.bound_s if item.value_s is None else item.value_s for item in per_frame])
+        return times, total([item.bound_s for item in per_frame]), all(item.value_s is not None for item in figures)
 
     def in_time(self, budget_s: float, cached_tokens: int) -> int:
         """Largest number of sessions whose frames of one batch stay within the budget."""
@@ -52,8 +52,8 @@ class Sessions:
     def session_bytes(self, cached_tokens: int) -> int:
         """Cache and state of one session. [B]"""
         (kind,) = self.case.memory.kinds
-        held = cache_bytes(kind.whole, sequences=1, context_tokens=cached_tokens)
-        return int(held) + kind.whole.sequence_bytes
+        cache = cache_bytes(kind.whole, sequences=1, context_tokens=cached_tokens)
+        return int(cache) + kind.whole.sequence_bytes
 
     @property
     def token_bytes(self) -> int:

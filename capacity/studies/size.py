@@ -55,13 +55,13 @@ def size(
     CapacityError
         If model, part, deployment and workload do not go together.
     """
-    chosen = workload_of(model, workload)
+    load = workload_of(model, workload)
     return sized(
         model,
         hardware,
         deploy or DEFAULT_DEPLOYMENT,
-        OperatingPoint.of(chosen),
-        workload=chosen,
+        OperatingPoint.of(load),
+        workload=load,
         workload_given=bool(workload),
     )
 
@@ -80,10 +80,10 @@ def sized(
     if sizing.margin_bytes >= 0:
         return sizing
 
-    def fits(tried: Deployment) -> bool:
-        case = prepare(model, hardware, tried)
+    def fits(candidate: Deployment) -> bool:
+        case = prepare(model, hardware, candidate)
         table, budget = case.memory, case.budget
-        return bool(memory.fits(table, budget, tried, batch=at.batch, context_tokens=at.memory_tokens))
+        return bool(memory.fits(table, budget, candidate, batch=at.batch, context_tokens=at.memory_tokens))
 
     turned = turned_by(deploy, fits) if sizing.binding == "memory" else ()
     return replace(sizing, enough=fewest_devices(hardware, deploy, fits), turned_by=turned)
@@ -97,23 +97,23 @@ def workload_of(model: Subject, workload: Workload | None) -> Workload:
     CapacityError
         If a world model is asked about another prompt than its own.
     """
-    given = DEFAULT_WORKLOAD if workload is None else workload
+    load = DEFAULT_WORKLOAD if workload is None else workload
     if not isinstance(model, WorldModelSpec):
-        return given
-    return _own_workload(model, given, frozenset(given.model_fields_set))
+        return load
+    return _own_workload(model, load, frozenset(load.model_fields_set))
 
 
 @lru_cache(maxsize=512)
-def _own_workload(model: WorldModelSpec, given: Workload, names: frozenset[str]) -> Workload:
-    """A workload, of which ``names`` are the fields given, with the prompt and the answer of a world model."""
-    if "prompt_tokens" in names and given.prompt_tokens != model.prompt_tokens:
+def _own_workload(model: WorldModelSpec, workload: Workload, fields_set: frozenset[str]) -> Workload:
+    """A workload, of which ``fields_set`` are the fields given, with the prompt and the answer of a world model."""
+    if "prompt_tokens" in fields_set and workload.prompt_tokens != model.prompt_tokens:
         raise CapacityError(
             f"{model.name} has a prompt of {model.prompt_tokens:,} tokens (images, text and state), not "
-            f"{given.prompt_tokens:,}; change its views or text_tokens with replace to ask for another"
+            f"{workload.prompt_tokens:,}; change its views or text_tokens with replace to ask for another"
         )
     own = {"prompt_tokens": model.prompt_tokens, "output_tokens": model.answer_tokens}
-    missing = {name: tokens for name, tokens in own.items() if name not in names and tokens}
-    return Workload(**{name: getattr(given, name) for name in names}, **missing)
+    missing = {name: tokens for name, tokens in own.items() if name not in fields_set and tokens}
+    return Workload(**{name: getattr(workload, name) for name in fields_set}, **missing)
 
 
 def size_at(
@@ -141,8 +141,8 @@ def size_at(
     max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
     max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
     tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
-    known = not without_peaks(hardware)
-    ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens) if known else request.unknown_ttft(case)
+    has_peaks = not without_peaks(hardware)
+    ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens) if has_peaks else request.unknown_ttft(case)
     fits = ledger[0].margin_bytes >= 0 and at.batch <= max_batch
     weight_bytes = sum([line.held_bytes for line in ledger[0].lines if line.name.startswith("weights")])
     count = parameter_count(case.model)
@@ -167,8 +167,8 @@ def size_at(
         max_batch=max_batch,
         max_context_tokens=int(max_context),
         max_context_bound_by=_context_bound(case, at, int(in_memory)),
-        ridge_format=case.compute_format if known else None,
-        ridge_flop_per_byte=ridge_point(hardware, case.compute_format) if known else None,
+        ridge_format=case.compute_format if has_peaks else None,
+        ridge_flop_per_byte=ridge_point(hardware, case.compute_format) if has_peaks else None,
         intensity_flop_per_byte=_intensity(case, at, tpot),
         tpot=tpot,
         ttft=ttft,
@@ -240,5 +240,5 @@ def _context_bound(case: Case, at: OperatingPoint, in_memory: int) -> str:
 
 def _objectives(workload: Workload, ttft: Estimate, tpot: Estimate) -> tuple[Objective, ...]:
     pairs = [("TTFT", workload.max_ttft_s, ttft.bound), ("TPOT", workload.max_tpot_s, tpot.bound)]
-    given = [(name, limit, bound) for name, limit, bound in pairs if limit is not None]
-    return tuple([Objective(name, limit, bound, bound is not None and bound > limit) for name, limit, bound in given])
+    limits = [(name, limit, bound) for name, limit, bound in pairs if limit is not None]
+    return tuple([Objective(name, limit, bound, bound is not None and bound > limit) for name, limit, bound in limits])

@@ -83,11 +83,11 @@ def what_if(
     >>> [change.what for change in answer.changes if change.fits]
     ['weights in int4_g128', '4 devices']
     """
-    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
-    check_specs(model, hardware, chosen)
+    deployment = DEFAULT_DEPLOYMENT if deploy is None else deploy
+    check_specs(model, hardware, deployment)
     work = workload_of(model, workload)
     return what_if_at(
-        Setup(model, hardware, chosen),
+        Setup(model, hardware, deployment),
         OperatingPoint.of(work),
         work,
         workload_given=workload is not None,
@@ -145,10 +145,10 @@ def _effect(sizing: Sizing, changed: Setup, at: OperatingPoint, workload: Worklo
     other = size_at(changed.subject, changed.hardware, changed.deploy, at, workload=workload)
     now, then, limit_s = sizing.tpot, other.tpot, workload.max_tpot_s
     time_s = then.bound if then.value is None else then.value
-    alike = now.value is not None and then.value is not None
+    same_kind = now.value is not None and then.value is not None
     return Effect(
         time_s=time_s,
-        saved_s=now.value - then.value if alike else now.bound - then.bound,
+        saved_s=now.value - then.value if same_kind else now.bound - then.bound,
         margin_s=None if limit_s is None else limit_s - time_s,
         needed_bytes=other.heaviest.total_bytes,
         max_batch=other.max_batch,

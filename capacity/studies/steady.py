@@ -64,9 +64,9 @@ class Steady:
 
     def requests_per_s(self, side: str, step_s: FloatArray, batch: IntArray) -> FloatArray:
         """Requests per second of the replica on one side but the bound. Shape: of the batch. [1/s]"""
-        alone = getattr(self.prefill, side)
+        prompt_s = getattr(self.prefill, side)
         per_rank = batch / self.ranks
-        rate = steady_state.requests_per_s(alone, step_s, batch=per_rank, output_tokens=self.load.output_tokens)
+        rate = steady_state.requests_per_s(prompt_s, step_s, batch=per_rank, output_tokens=self.load.output_tokens)
         return self.ranks * rate
 
     def seen_tpot_s(self, side: str, step_s: FloatArray, batch: IntArray) -> FloatArray:
@@ -74,8 +74,8 @@ class Steady:
         if side == "bound":
             return step_s
         per_rank = np.maximum(batch / self.ranks, 1.0)
-        alone, tokens = getattr(self.prefill, side), self.load.output_tokens
-        return steady_state.seen_tpot_s(alone, step_s, batch=per_rank, output_tokens=tokens)
+        prompt_s, tokens = getattr(self.prefill, side), self.load.output_tokens
+        return steady_state.seen_tpot_s(prompt_s, step_s, batch=per_rank, output_tokens=tokens)
 
     def most_requests_per_s(self, batch: int) -> float:
         """What no engine exceeds with this many sequences: each rank as if it held the most that any does. [1/s]"""
@@ -85,14 +85,14 @@ class Steady:
         memory_s, compute_s = request.busy_s(case, (step,))
         if case.deploy.pipeline_parallel > 1:  # stages work on different requests: their times do not add up
             memory_s, compute_s = self.steps(np.array([batch])).bound, np.asarray(0.0)
-        given = {"batch": ceil(batch / self.ranks), "output_tokens": load.output_tokens}
-        return self.ranks * float(np.max(steady_state.most_requests_per_s(prompt_s, compute_s, memory_s, **given)))
+        per_rank = {"batch": ceil(batch / self.ranks), "output_tokens": load.output_tokens}
+        return self.ranks * float(np.max(steady_state.most_requests_per_s(prompt_s, compute_s, memory_s, **per_rank)))
 
     def rates(self, batch: int) -> Rates:
         """All figures with ``batch`` requests always in flight."""
         numbers, tokens = np.array([batch]), self.load.output_tokens
         steps = {side: step for side in SIDES if (step := self._step_s(side, numbers)) is not None}
-        seen = {side: float(self.seen_tpot_s(side, step, numbers)[0]) for side, step in steps.items() if tokens > 1}
+        tpot = {side: float(self.seen_tpot_s(side, step, numbers)[0]) for side, step in steps.items() if tokens > 1}
         first = {side: float(getattr(self.prefill, side) + step[0]) for side, step in steps.items()}
         rate = {side: self.rate_on(side, batch) for side in steps if side != "bound"}
         rate["bound"], first["bound"] = self.most_requests_per_s(batch), float(self.prefill.bound)
@@ -100,7 +100,7 @@ class Steady:
             concurrency=batch,
             requests_per_s=_figure(rate),
             tokens_per_s=_figure({side: value * tokens for side, value in rate.items()}),
-            tpot_s=_figure(seen) if seen else None,
+            tpot_s=_figure(tpot) if tpot else None,
             ttft_s=_figure(first),
         )
 
@@ -113,12 +113,12 @@ class Steady:
         """The most requests in flight within memory and objectives, and what ends it. [sequence]"""
         if self.max_batch == 0:
             return 0, "memory"
-        held = last_that_holds(lambda batch: self._within(batch)[0], self.max_batch)
-        if held == self.max_batch:
+        largest = last_that_holds(lambda batch: self._within(batch)[0], self.max_batch)
+        if largest == self.max_batch:
             allowed = self.case.deploy.max_sequences
-            return held, "max_sequences" if allowed == held else "memory"
-        tpot_holds = self._within(np.array([held + 1]))[1]
-        return held, "TTFT" if bool(tpot_holds[0]) else "TPOT"
+            return largest, "max_sequences" if allowed == largest else "memory"
+        tpot_holds = self._within(np.array([largest + 1]))[1]
+        return largest, "TTFT" if bool(tpot_holds[0]) else "TPOT"
 
     def _within(self, batch: IntArray) -> tuple[BoolArray, BoolArray]:
         """Whether both objectives are kept with numbers of sequences, and whether that of TPOT is."""
@@ -140,7 +140,9 @@ class Steady:
             lambda numbers: self._rates_on(self.rests_on, numbers) < own_rate, most_sequences - 1
         )
         tpot_s, ttft_s, tail_s = self._times(batch, own_rate)
-        kept = tpot_s <= (self.load.max_tpot_s or np.inf) and (tail_s or ttft_s) <= (self.load.max_ttft_s or np.inf)
+        within_objectives = tpot_s <= (self.load.max_tpot_s or np.inf) and (tail_s or ttft_s) <= (
+            self.load.max_ttft_s or np.inf
+        )
         return Arrivals(
             requests_per_s=rate,
             most_requests_per_s=most,
@@ -151,7 +153,7 @@ class Steady:
             ttft_s=ttft_s,
             percentile=self.load.percentile,
             ttft_percentile_s=tail_s,
-            within=kept if self.load.max_ttft_s or self.load.max_tpot_s else None,
+            within=within_objectives if self.load.max_ttft_s or self.load.max_tpot_s else None,
         )
 
     def rate_on(self, side: str, batch: int) -> float:
@@ -163,17 +165,17 @@ class Steady:
 
     def _times(self, batch: int, rate: float) -> tuple[float, float, float | None]:
         """TPOT, longer by the share of prefill, and TTFT with the wait for prompts ahead: mean and percentile. [s]"""
-        alone, step = (
+        prompt_s, step = (
             float(getattr(self.prefill, self.rests_on)),
             getattr(self.steps(np.array([batch, batch + 1])), self.rests_on),
         )
-        share, step_s = rate * alone / self.ranks, float(step[0])
+        share, step_s = rate * prompt_s / self.ranks, float(step[0])
         per_token = {"prefill_share": share, "decode_per_s": rate * (self.load.output_tokens - 1) / self.ranks}
         tpot_s = float(steady_state.arrivals_tpot_s(step_s, (step[1] - step[0]) * self.ranks, **per_token))
-        mean_s = alone + step_s / 2 + float(queueing.mean_wait_s(alone, share))
+        mean_s = prompt_s + step_s / 2 + float(queueing.mean_wait_s(prompt_s, share))
         if self.load.percentile is None:
             return tpot_s, mean_s, None
-        tail_s = alone + step_s + float(queueing.wait_at_percentile_s(alone, share, self.load.percentile))
+        tail_s = prompt_s + step_s + float(queueing.wait_at_percentile_s(prompt_s, share, self.load.percentile))
         return tpot_s, mean_s, tail_s
 
     def evidence(self) -> dict[str, str]:
@@ -192,17 +194,17 @@ def _figure(by_side: Mapping[str, float]) -> Figure:
     return Figure(by_side["bound"], by_side["roofline"], by_side.get("attainable"), by_side.get("value"))
 
 
-def last_that_holds(holds: Callable[[IntArray], BoolArray], most: int) -> int:
-    """The largest number from 0 to ``most`` that holds, where none above one that does not hold does.
+def last_that_holds(holds: Callable[[IntArray], BoolArray], maximum: int) -> int:
+    """The largest number from 0 to ``maximum`` that holds, where none above one that does not hold does.
 
     Powers of two are tried first, then all numbers, or evenly spaced ones, between the last that holds and the first
     that does not.
     """
-    numbers = np.unique(np.minimum(2 ** np.arange(most.bit_length() + 1), most))
-    low, high = 0, most + 1
+    numbers = np.unique(np.minimum(2 ** np.arange(maximum.bit_length() + 1), maximum))
+    low, high = 0, maximum + 1
     while numbers.size:
-        kept = holds(numbers)
-        low = int(numbers[kept].max(initial=low))
-        high = int(numbers[~kept].min(initial=high))
+        true = holds(numbers)
+        low = int(numbers[true].max(initial=low))
+        high = int(numbers[~true].min(initial=high))
         numbers = np.unique(np.linspace(low, high, min(high - low, POINTS) + 1, dtype=np.int64))[1:-1]
     return low

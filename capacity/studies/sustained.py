@@ -53,17 +53,17 @@ def sustained(
     >>> round(found.at_concurrency.tokens_per_s.roofline)
     665
     """
-    chosen = DEFAULT_DEPLOYMENT if deploy is None else deploy
+    deployment = DEFAULT_DEPLOYMENT if deploy is None else deploy
     check_kind("workload", workload, Workload, none=True)
-    check_specs(model, hardware, chosen)
+    check_specs(model, hardware, deployment)
     load = workload_of(model, workload)
-    steady = Steady(prepare(model, hardware, chosen), load)
+    steady = Steady(prepare(model, hardware, deployment), load)
     at_concurrency = steady.rates(load.concurrency)
     largest, ended_by = steady.largest()
     return Sustained(
         model=model.name,
         part=hardware.name,
-        devices=chosen.devices,
+        devices=deployment.devices,
         prompt_tokens=load.prompt_tokens,
         output_tokens=load.output_tokens,
         fits=load.concurrency <= steady.max_batch,
@@ -75,6 +75,6 @@ def sustained(
         max_tpot_s=load.max_tpot_s,
         arrivals=steady.arrivals(),
         evidence=steady.evidence(),
-        assumed=(*assumptions(model, chosen), *workload_assumptions(load, workload_given=bool(workload))),
+        assumed=(*assumptions(model, deployment), *workload_assumptions(load, workload_given=bool(workload))),
         notes=tuple(steady.notes()),
     )

@@ -178,8 +178,8 @@ def cheapest(changes: Iterable[Change], states: tuple[State, ...] = ("met",)) ->
 
 def max_batch_of(case: Case, budget: Budget, context_tokens: int) -> int:
     """Largest batch that memory holds at a context; 2^31 where memory does not limit it. [sequence]"""
-    held = memory.max_batch(case.memory, budget, case.deploy, context_tokens=context_tokens)
-    return min(LARGEST_COUNT, int(held))
+    max_batch = memory.max_batch(case.memory, budget, case.deploy, context_tokens=context_tokens)
+    return min(LARGEST_COUNT, int(max_batch))
 
 
 @lru_cache(maxsize=512)

@@ -71,8 +71,8 @@ def sheet_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic]) ->
 
 def wider_note(hardware: HardwareSpec, arithmetic: Arithmetic, path: str) -> list[str]:
     """That a part computes in a wider format than the one wanted, where it does."""
-    wanted = arithmetic.computed
-    return [] if path == wanted else [f"{hardware.name} has no {wanted} path: {wanted} is computed in {path}"]
+    computed = arithmetic.computed
+    return [] if path == computed else [f"{hardware.name} has no {computed} path: {computed} is computed in {path}"]
 
 
 def _once(items: Iterable[str]) -> tuple[str, ...]:
@@ -103,8 +103,8 @@ def bound_ceilings(hardware: HardwareSpec, arithmetic: frozenset[Arithmetic]) ->
         figures[0], read = reached
     for item in sorted(arithmetic, key=str):
         paths = [name for name in (*bound_paths(item), require_path(hardware, item)) if hardware.peak(name)]
-        found = [_highest_rate(hardware, name) for name in dict.fromkeys(paths)]
-        rates[item], rests_on, note = max(found, key=lambda rate: rate[0])
+        candidates = [_highest_rate(hardware, name) for name in dict.fromkeys(paths)]
+        rates[item], rests_on, note = max(candidates, key=lambda rate: rate[0])
         figures += rests_on
         notes += note
     cache = hardware.memory.cache_bytes
@@ -118,13 +118,13 @@ def _highest_rate(hardware: HardwareSpec, path: str) -> tuple[float, tuple[str, 
 
     A part that exceeds its sheet in one format runs at a higher clock than the sheet assumes, in every format.
     """
-    stated = float(hardware.peak(path) or 0.0)
+    datasheet = float(hardware.peak(path) or 0.0)
     boost = _boost(hardware)
     if boost is None:
-        return stated, _peak_figures(hardware, stated), []
+        return datasheet, _peak_figures(hardware, datasheet), []
     figure, ratio = boost
     note = f"{figure} of {hardware.name} is {ratio:.3g} times its datasheet peak: the bound takes that ratio"
-    return ratio * stated, (*_peak_figures(hardware, stated), figure), [note]
+    return ratio * datasheet, (*_peak_figures(hardware, datasheet), figure), [note]
 
 
 @lru_cache(maxsize=512)
@@ -136,17 +136,17 @@ def _boost(hardware: HardwareSpec) -> tuple[str, float] | None:
         for name, rate in getattr(hardware.measured, table).items()
         if (peak := hardware.peak(name))
     ]
-    found = _highest(ratios)
-    return found if found and found[1] > 1.0 else None
+    highest = _highest(ratios)
+    return highest if highest and highest[1] > 1.0 else None
 
 
 def _highest(figures: Iterable[tuple[str, float]]) -> tuple[str, float] | None:
     return max(figures, key=lambda figure: figure[1], default=None)
 
 
-def _above(hardware: HardwareSpec, reached: tuple[str, float], stated: float, what: str) -> str:
+def _above(hardware: HardwareSpec, reached: tuple[str, float], sheet: float, what: str) -> str:
     figure, rate = reached
-    return f"{figure} of {hardware.name} is {rate / stated:.3g} times its datasheet {what}: the bound takes that rate"
+    return f"{figure} of {hardware.name} is {rate / sheet:.3g} times its datasheet {what}: the bound takes that rate"
 
 
 @lru_cache(maxsize=256)
@@ -160,7 +160,7 @@ def measured_ceiling_notes(hardware: HardwareSpec) -> tuple[str, ...]:
 
 def _peak_figures(hardware: HardwareSpec, rate: float) -> tuple[str, ...]:
     """Entries of the peak tables that hold ``rate``."""
-    return tuple(f"{t}.{path}" for t in PEAK_TABLES for path, known in getattr(hardware, t).items() if known == rate)
+    return tuple(f"{t}.{path}" for t in PEAK_TABLES for path, peak in getattr(hardware, t).items() if peak == rate)
 
 
 @lru_cache(maxsize=512)
@@ -234,8 +234,8 @@ def _measured_reads(hardware: HardwareSpec) -> Iterator[tuple[str, float]]:
 
 def achieved_flop_per_s(hardware: HardwareSpec, name: str) -> float | None:
     """Measured matrix rate of a compute format: sustained, else typical, else burst; None when never measured."""
-    found = _achieved(hardware, name)
-    return found[1] if found else None
+    rate = _achieved(hardware, name)
+    return rate[1] if rate else None
 
 
 def _achieved(hardware: HardwareSpec, name: str) -> tuple[str, float] | None:

@@ -31,8 +31,8 @@ def _share(item: Arithmetic) -> float:
     bits = number_format(item.stored).element_bits
     if bits >= number_format(item.computed).element_bits:
         return 1.0
-    known = _shares()
-    return known[max([width for width in known if width <= bits], default=min(known))] if bits <= max(known) else 1.0
+    table = _shares()
+    return table[max([width for width in table if width <= bits], default=min(table))] if bits <= max(table) else 1.0
 
 
 def dequantised_note(shares: dict[Arithmetic, float]) -> str:

@@ -77,7 +77,7 @@ def link_between(hardware: HardwareSpec, devices: int, network: NetworkRate | No
         raise CapacityError(f"time on links is not modelled for {devices} x {hardware.name}: {reason}")
     kind = links.kind if links and links.bytes_per_s_per_direction else "PCIe"
     fixed = _fixed_times(kind)
-    stated = [f"links.{name}" for name in ("bytes_per_s_per_peer", "domain_devices") if getattr(links, name, None)]
+    figures = [f"links.{name}" for name in ("bytes_per_s_per_peer", "domain_devices") if getattr(links, name, None)]
     return Link(
         kind=kind,
         bytes_per_s=rate[1],
@@ -85,7 +85,7 @@ def link_between(hardware: HardwareSpec, devices: int, network: NetworkRate | No
         fixed_s=fixed["fixed_s"],
         device_s=fixed["device_s"],
         evidence=fixed["evidence"],
-        figures=(rate[0], *stated),
+        figures=(rate[0], *figures),
         domain_devices=min(domain, devices),
         network=network if devices > domain else None,
     )

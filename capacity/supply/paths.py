@@ -30,19 +30,19 @@ def ordinary_path(hardware: HardwareSpec, arithmetic: Arithmetic) -> str | None:
     str or None
         None where the part has no such path, or the deployment insists on one that it does not have.
     """
-    wanted = arithmetic.computed
-    if hardware.peak(wanted) is not None:
-        return wanted
+    computed = arithmetic.computed
+    if hardware.peak(computed) is not None:
+        return computed
     if arithmetic.stated_by == "deployment":
         return None
-    return next((name for name in _wider(wanted) if hardware.peak(name) is not None), None)
+    return next((name for name in _wider(computed) if hardware.peak(name) is not None), None)
 
 
-def _wider(wanted: str) -> tuple[str, ...]:
+def _wider(computed: str) -> tuple[str, ...]:
     """Formats in which an engine computes where a part lacks the path of the one wanted, the narrowest first."""
-    narrow = number_format(wanted)
+    narrow = number_format(computed)
     if narrow.element_bits >= 16:
-        return WIDER.get(wanted, ())
+        return WIDER.get(computed, ())
     return (*(("fp8_e4m3",) if narrow.is_narrow_float else ()), *SIXTEEN_BIT_PATHS, "fp32")
 
 
@@ -78,13 +78,13 @@ def require_path(hardware: HardwareSpec, arithmetic: Arithmetic) -> str:
     path = ordinary_path(hardware, arithmetic)
     if path is not None:
         return path
-    wanted = arithmetic.computed
+    computed = arithmetic.computed
     if arithmetic.stated_by == "deployment":
-        advice = no_path(hardware, wanted, "choose activations among:")
-        if hardware.paths() and number_format(wanted).element_bits < 16:
+        advice = no_path(hardware, computed, "choose activations among:")
+        if hardware.paths() and number_format(computed).element_bits < 16:
             advice += "; weights stored in this format are then dequantised"
         raise CapacityError(advice)
-    raise CapacityError(no_path(hardware, wanted, "weights or cache of this deployment need it; it has:"))
+    raise CapacityError(no_path(hardware, computed, "weights or cache of this deployment need it; it has:"))
 
 
 def no_path(hardware: HardwareSpec, name: str, lead: str) -> str:

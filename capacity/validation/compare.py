@@ -78,10 +78,10 @@ def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> FloatArray:
     >>> relative_errors([90.0, 120.0], [100.0, 100.0]).round(3)
     array([0.1, 0.2])
     """
-    given, truth = np.asarray(predicted, dtype=float), np.asarray(measured, dtype=float)
-    if not (np.all(np.isfinite(given)) and np.all(np.isfinite(truth)) and np.all(truth > 0)):
+    estimates, truth = np.asarray(predicted, dtype=float), np.asarray(measured, dtype=float)
+    if not (np.all(np.isfinite(estimates)) and np.all(np.isfinite(truth)) and np.all(truth > 0)):
         raise CapacityError("a comparison needs finite predictions and finite, positive measurements")
-    return np.asarray(np.abs(given / truth - 1.0))
+    return np.asarray(np.abs(estimates / truth - 1.0))
 
 
 def summarise(pairs: Sequence[Pair]) -> Errors:

@@ -63,9 +63,10 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
     ordered = _models_by_size(accepted)
     if len(ordered) < MIN_MODELS:
         raise CapacityError(f"{part}, {weights}: {len(ordered)} models were measured; a fit needs {MIN_MODELS}")
-    chosen = {ordered[0], ordered[-1]}
+    fitted_models = {ordered[0], ordered[-1]}
     hardware = load_hardware(part)
-    fitted, held = [r for r in accepted if _model(r) in chosen], [r for r in accepted if _model(r) not in chosen]
+    fitted = [r for r in accepted if _model(r) in fitted_models]
+    held_out = [r for r in accepted if _model(r) not in fitted_models]
     constants = _constants(fitted, hardware)
     low, high = _band(fitted, constants, hardware)
     return Calibration(
@@ -84,8 +85,8 @@ def fit(runs: Iterable[MeasuredRun], *, weights: str, part: str, name: str) -> C
         launch_s=constants["launch"],
         band_low=low,
         band_high=high,
-        points=tuple(sorted(chosen)),
-        hold_out=_hold_out([_pair(run, constants, hardware) for run in held]),
+        points=tuple(sorted(fitted_models)),
+        hold_out=_hold_out([_pair(run, constants, hardware) for run in held_out]),
     )
 
 
@@ -170,11 +171,11 @@ def _format(run: MeasuredRun) -> str:
 
 def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
     """The operators of one run as the estimators see them."""
-    asked = run.workload
-    if asked is None:
+    workload = run.workload
+    if workload is None:
         raise CapacityError(f"run {run.run_id[:12]} has no workload")
     model, deploy = model_of(run), deployment_of(run)
-    step = decode_phase(model, deploy, batch=asked.batch, context_tokens=asked.context_tokens).work
+    step = decode_phase(model, deploy, batch=workload.batch, context_tokens=workload.context_tokens).work
     names = [name for block in step.blocks for name in block.operators]
     sheet = sheet_ceilings(hardware, step.arithmetic)
     peaks = np.array([sheet.flop_per_s[item] for block in step.blocks for item in block.arithmetic])
@@ -186,31 +187,31 @@ def terms(run: MeasuredRun, hardware: HardwareSpec) -> Terms:
     )
 
 
-def search(found: Terms, seconds: np.ndarray) -> dict[str, float]:
+def search(run_terms: Terms, seconds: np.ndarray) -> dict[str, float]:
     """Constants of the least squared relative error that lowering one at a time finds, from several first guesses."""
     starts = [START | {"launch": launch, "matrix bytes": share} for launch in LAUNCHES for share in (0.6, 0.9)]
-    tried = [_descend(found, seconds, start) for start in starts]
-    return min(tried, key=lambda constants: _squared_error(found, seconds, constants))
+    candidates = [_descend(run_terms, seconds, start) for start in starts]
+    return min(candidates, key=lambda constants: _squared_error(run_terms, seconds, constants))
 
 
-def _descend(found: Terms, seconds: np.ndarray, start: Mapping[str, float]) -> dict[str, float]:
+def _descend(run_terms: Terms, seconds: np.ndarray, start: Mapping[str, float]) -> dict[str, float]:
     constants, step = dict(start), FIRST_STEP
-    least = _squared_error(found, seconds, constants)
+    least = _squared_error(run_terms, seconds, constants)
     while step > LAST_STEP:
         before = least
         for name in constants:
             for factor in (1 + step, 1 / (1 + step)):
                 value = constants[name] * factor
-                tried = constants | {name: value if name == "launch" else min(1.0, value)}
-                error = _squared_error(found, seconds, tried)
+                candidate = constants | {name: value if name == "launch" else min(1.0, value)}
+                error = _squared_error(run_terms, seconds, candidate)
                 if error < least:
-                    constants, least = tried, error
+                    constants, least = candidate, error
         step = step if least < before * (1 - 1e-6) else step / 2
     return constants
 
 
-def _squared_error(found: Terms, seconds: np.ndarray, constants: Mapping[str, float]) -> float:
-    return float(np.sum((found.seconds(constants) / seconds - 1) ** 2))
+def _squared_error(run_terms: Terms, seconds: np.ndarray, constants: Mapping[str, float]) -> float:
+    return float(np.sum((run_terms.seconds(constants) / seconds - 1) ** 2))
 
 
 def _pair(run: MeasuredRun, constants: Mapping[str, float], hardware: HardwareSpec) -> Pair:

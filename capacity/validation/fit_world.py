@@ -81,18 +81,18 @@ def _points(cases: Sequence[PublishedCase], mode: str) -> list[Point]:
 
 def hold_out(cases: Sequence[PublishedCase]) -> list[Pair]:
     """Each case predicted with constants fitted on other sources only; cases whose mode has no other are left out."""
-    found = []
+    held_out = []
     for source in sorted({case.source for case in cases}):
         others = [case for case in cases if case.source != source]
-        known: dict[str, Constants] = {}
+        constants: dict[str, Constants] = {}
         for case in (case for case in cases if case.source == source):
             used = {case.mode_of(phase.name) for phase in case.timed}
-            for mode in used - set(known):
+            for mode in used - set(constants):
                 if training := _points(others, mode):
-                    known[mode] = _fit(training, mode)
-            if used <= set(known):
-                found.append(_pair(case, known))
-    return found
+                    constants[mode] = _fit(training, mode)
+            if used <= set(constants):
+                held_out.append(_pair(case, constants))
+    return held_out
 
 
 def _quantile(values: Sequence[float], percent: float) -> float:
@@ -105,7 +105,7 @@ def _fit(points: Sequence[Point], mode: str) -> Constants:
     measured = np.array([point.measured_s for point in points])
     layers = np.array([sum(phase.passes * phase.layers for phase in point.timed) for point in points])
     terms = [_terms_of(point.case, point.timed) for point in points]
-    best, found = np.inf, Constants(1.0, 1.0, 0.0)
+    best, constants = np.inf, Constants(1.0, 1.0, 0.0)
     for memory in SHARES:
         for flop in SHARES:
             fixed = np.array([np.sum(n * np.maximum(m / memory, f / flop)) for n, m, f in terms])
@@ -113,8 +113,8 @@ def _fit(points: Sequence[Point], mode: str) -> Constants:
             loss = weights @ np.abs(np.log(times / measured[:, None]))
             index = int(np.argmin(loss))
             if loss[index] < best - 1e-12:
-                best, found = loss[index], Constants(float(memory), float(flop), float(LAYER_S[mode][index]))
-    return found
+                best, constants = loss[index], Constants(float(memory), float(flop), float(LAYER_S[mode][index]))
+    return constants
 
 
 def _terms_of(case: PublishedCase, timed: Sequence[Phase]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -81,7 +81,7 @@ def _may_be_missing(word: str) -> bool:
 def _same_form(word: str, own: list[str]) -> bool:
     """Whether a word is a form factor that a part has, with its generation or without: sxm and sxm5."""
     form = word.rstrip("0123456789")
-    return form in rules()["parts"]["forms"] and form in {known.rstrip("0123456789") for known in own}
+    return form in rules()["parts"]["forms"] and form in {part_word.rstrip("0123456789") for part_word in own}
 
 
 def _says_nothing(word: str) -> bool:
@@ -119,8 +119,8 @@ def model_named(label: str) -> str:
 @lru_cache(maxsize=8)
 def _meant_by(shipped: tuple[str, ...]) -> dict[str, str]:
     """Models by name as names are compared: the shipped ones by their own, others by that of the same network."""
-    alike = {_squeezed([name]): str(meant) for name, meant in rules()["models"]["same_network"].items()}
-    return alike | {_squeezed([name]): name for name in shipped}
+    same_network = {_squeezed([name]): str(meant) for name, meant in rules()["models"]["same_network"].items()}
+    return same_network | {_squeezed([name]): name for name in shipped}
 
 
 def _spellings(label: str) -> Iterator[str]:

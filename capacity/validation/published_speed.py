@@ -100,7 +100,7 @@ def validate(file: str | Path | None = None) -> PublishedSpeed:
     ]
     return PublishedSpeed(
         pairs=tuple(pairs),
-        agreements=tuple(_agreement(name, found) for name, found in by_group(pairs, lambda pair: pair.group).items()),
+        agreements=tuple(_agreement(name, group) for name, group in by_group(pairs, lambda pair: pair.group).items()),
         apart=dict(reading.apart),
         left_out=dict(reading.left_out),
         single_stream_median=float(np.median(single)) if single else None,
@@ -181,20 +181,20 @@ def _column(cases: Iterable[SpeedCase], name: str) -> np.ndarray:
 
 
 def _decode(case: Case, cases: Sequence[SpeedCase]) -> Times:
-    found = request.tpot(case, batch=_column(cases, "batch"), context_tokens=_column(cases, "context_tokens"))
-    return found.bound, found.attainable
+    estimate = request.tpot(case, batch=_column(cases, "batch"), context_tokens=_column(cases, "context_tokens"))
+    return estimate.bound, estimate.attainable
 
 
 def _prefill(case: Case, cases: Sequence[SpeedCase]) -> Times:
-    found = request.ttft(case, batch=_column(cases, "batch"), prompt_tokens=_column(cases, "prompt_tokens"))
-    return found.bound, found.attainable
+    estimate = request.ttft(case, batch=_column(cases, "batch"), prompt_tokens=_column(cases, "prompt_tokens"))
+    return estimate.bound, estimate.attainable
 
 
 def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
     """Time of whole requests: prefill, then decode; of several requests, one may decode while another prefills. [s]"""
     first, step, steps = _both(case, _column(cases, "batch"), cases)
-    alone = _column(cases, "batch") == 1
-    bound = np.where(alone, first.bound + steps * step.bound, np.maximum(first.bound, steps * step.bound))
+    single = _column(cases, "batch") == 1
+    bound = np.where(single, first.bound + steps * step.bound, np.maximum(first.bound, steps * step.bound))
     if first.attainable is None or step.attainable is None:
         return bound, None
     return bound, first.attainable + steps * step.attainable

@@ -41,11 +41,11 @@ def read_table(file: str | Path | None, *, shipped: str, columns: Sequence[str])
     return rows
 
 
-def _check_header(given: Sequence[str], columns: Sequence[str], where: str) -> None:
+def _check_header(header: Sequence[str], columns: Sequence[str], where: str) -> None:
     """Refuse a header that lacks a column or has one twice."""
-    if missing := [name for name in columns if name not in given]:
+    if missing := [name for name in columns if name not in header]:
         raise SpecError(f"{where}: columns are missing: {', '.join(missing)}; expected {', '.join(columns)}")
-    name, times = max(((name, given.count(name)) for name in given), key=lambda item: item[1])
+    name, times = max(((name, header.count(name)) for name in header), key=lambda item: item[1])
     if times > 1:
         raise SpecError(f"{where}: line 1: column {name[:40]!r} is named {times} times")
 

@@ -146,16 +146,16 @@ def validate(file: str | Path | None = None) -> WorldValidation:
 
 def _pair(case: PublishedCase) -> Pair:
     """Bound, estimate and band with the shipped calibrations, preprocessing of the row included."""
-    found = decide(prepare(case.world, case.hardware, case.deploy), case.timed)
-    known = case.preprocessing_s
+    decision = decide(prepare(case.world, case.hardware, case.deploy), case.timed)
+    preprocessing_s = case.preprocessing_s
     return Pair(
         name=case.case_id,
         unit="s",
-        predicted=known + found.best_s,
+        predicted=preprocessing_s + decision.best_s,
         measured=case.measured_s,
-        low=None if found.low_s is None else known + found.low_s,
-        high=None if found.high_s is None else known + found.high_s,
-        bound=known + _least_s(case),
+        low=None if decision.low_s is None else preprocessing_s + decision.low_s,
+        high=None if decision.high_s is None else preprocessing_s + decision.high_s,
+        bound=preprocessing_s + _least_s(case),
         group=case.source,
         note=case.mode,
     )
@@ -167,13 +167,13 @@ def _least_s(case: PublishedCase) -> float:
 
 
 def _exceeded(cases: Sequence[PublishedCase]) -> list[Exceeded]:
-    found = []
+    rows = []
     for case in cases:
         bound = _least_s(case)
         if bound > case.measured_s:
             cause = cause_of({"case_id": case.case_id, "note": case.note}, names()["exceptions"])
-            found.append(Exceeded(case.case_id, bound, case.measured_s, cause))
-    return found
+            rows.append(Exceeded(case.case_id, bound, case.measured_s, cause))
+    return rows
 
 
 def cause_of(row: Mapping[str, str], exceptions: Sequence[Mapping[str, str]]) -> str:
@@ -201,32 +201,32 @@ def _summaries(pairs: Sequence[Pair], held_out: Sequence[Pair]) -> list[ModeSumm
 def _conflicts(cases: Sequence[PublishedCase], pairs: Sequence[Pair]) -> list[Conflict]:
     """Configurations with several values; the wider the range, the less a single row can prove."""
     both = list(zip(cases, pairs, strict=True))
-    found = []
+    conflicts = []
     for configuration, group in by_group(both, lambda item: item[0].configuration).items():
         values = [pair.measured for _, pair in group]
         if len(set(values)) > 1:
             ids = tuple(pair.name for _, pair in group)
-            found.append(Conflict(configuration, min(values), max(values), group[0][1].predicted, ids))
-    return found
+            conflicts.append(Conflict(configuration, min(values), max(values), group[0][1].predicted, ids))
+    return conflicts
 
 
 def _memory_rows(rows: Sequence[dict[str, str]]) -> list[MemoryRow]:
-    known = names()
-    found = []
+    rules = names()
+    memory_rows = []
     for row in rows:
         model = model_id(row["model"])
-        if model is None or row["component"] != "memory" or row["metric"] not in known["memory"]["metrics"]:
+        if model is None or row["component"] != "memory" or row["metric"] not in rules["memory"]["metrics"]:
             continue
         measured = _bytes_of(row)
         words = _format_words(row)
-        if measured is None or words not in known["precisions"]:
+        if measured is None or words not in rules["precisions"]:
             continue
         predicted = _memory_of(row, load_world_model(model), words)
         pair = Pair(row["case_id"], "B", float(predicted), measured, group=row["source"])
-        within = pair.error <= known["memory"]["tolerance"]
-        cause = "" if within else cause_of(row, known["memory"]["exceptions"])
-        found.append(MemoryRow(pair, within, measured - predicted, cause))
-    return found
+        within = pair.error <= rules["memory"]["tolerance"]
+        cause = "" if within else cause_of(row, rules["memory"]["exceptions"])
+        memory_rows.append(MemoryRow(pair, within, measured - predicted, cause))
+    return memory_rows
 
 
 def _bytes_of(row: dict[str, str]) -> float | None:
@@ -241,13 +241,13 @@ def _format_words(row: dict[str, str]) -> str:
 
 
 def _memory_of(row: dict[str, str], world: WorldModelSpec, words: str) -> int:
-    known = names()["memory"]
+    rules = names()["memory"]
     deploy = deployment_of(row, world, names()["precisions"][words])
     context = world.prompt_tokens + world.answer_tokens
-    held = ledger_lines(memory_table(world, deploy), 0, sequences=1, context_tokens=context)
+    lines = ledger_lines(memory_table(world, deploy), 0, sequences=1, context_tokens=context)
     moved_out: list[str] = next(
-        (parts for pattern, parts in known["offloads"].items() if pattern in row["runtime"]), []
+        (parts for pattern, parts in rules["offloads"].items() if pattern in row["runtime"]), []
     )
-    core = {"KV cache", "activations", *(line.name for line in held if line.name.startswith("weights"))}
+    core = {"KV cache", "activations", *(line.name for line in lines if line.name.startswith("weights"))}
     gone = set(moved_out) | (core if "core" in moved_out else set())
-    return sum(line.held_bytes for line in held if line.name not in gone)
+    return sum(line.held_bytes for line in lines if line.name not in gone)

@@ -109,8 +109,8 @@ def _compared(runs: Sequence[MeasuredRun]) -> tuple[list[RunPair], list[tuple[Me
 
 def _title(run: MeasuredRun) -> str:
     w = run.workload
-    asked = f" {w.model}, batch {w.batch}, {w.context_tokens or w.prompt_tokens} tokens" if w else ""
-    return f"{run.run_id[:12]} {DEVICES[run.source]} {run.kind}{asked}"
+    workload = f" {w.model}, batch {w.batch}, {w.context_tokens or w.prompt_tokens} tokens" if w else ""
+    return f"{run.run_id[:12]} {DEVICES[run.source]} {run.kind}{workload}"
 
 
 def _nothing_compared(where: object, runs: Sequence[MeasuredRun], rejected: Sequence[str]) -> str:
@@ -158,8 +158,8 @@ def model_of(run: MeasuredRun) -> ModelSpec:
 
 def _sizes(run: MeasuredRun) -> dict[str, int]:
     """The sizes of the decoder that a record must have."""
-    given = _workload(run).shape
-    size = {name: value for name in SIZES if isinstance(value := given.get(name), int)}
+    shape = _workload(run).shape
+    size = {name: value for name in SIZES if isinstance(value := shape.get(name), int)}
     where = f"run {run.run_id[:12]}: workload.shape"
     if missing := [name for name in SIZES if name not in size]:
         raise SpecError(f"{where} lacks {', '.join(missing)}; it must give {', '.join(SIZES)} as whole numbers")
@@ -171,7 +171,7 @@ def _sizes(run: MeasuredRun) -> dict[str, int]:
 def deployment_of(run: MeasuredRun) -> Deployment:
     """The formats of a run; all of the memory is the decoder's."""
     w = _workload(run)
-    chosen = {
+    fields = {
         "weights": w.weights,
         "activations": w.activations,
         "kv_cache": w.kv_cache,
@@ -179,7 +179,7 @@ def deployment_of(run: MeasuredRun) -> Deployment:
         "memory_fraction": 1.0,
         "prefill_chunk_tokens": 2**30,
     }
-    return Deployment.parse(chosen, where=f"run {run.run_id[:12]}, workload")
+    return Deployment.parse(fields, where=f"run {run.run_id[:12]}, workload")
 
 
 def part_of(run: MeasuredRun) -> HardwareSpec:
@@ -203,25 +203,25 @@ def _workload(run: MeasuredRun) -> RunWorkload:
 
 def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
     """Bytes that ``batch`` sequences held, and the largest batch of an arena, where the record has one."""
-    model, deploy, w, held = model_of(run), deployment_of(run), _workload(run), run.memory
-    if held is None:
+    model, deploy, w, record = model_of(run), deployment_of(run), _workload(run), run.memory
+    if record is None:
         return
     table = memory_table(model, deploy)
     memory.refuse_overflow(table, batch=w.batch, context_tokens=max(w.context_tokens, w.prompt_tokens))
-    if held.max_batch is not None and held.arena_bytes is not None:
+    if record.max_batch is not None and record.arena_bytes is not None:
         outside = ("reserve_bytes", "l2_bytes", "last_level_cache_bytes")  # of which an arena has none
-        changes = {"capacity_bytes": held.arena_bytes, **dict.fromkeys(outside)}
+        changes = {"capacity_bytes": record.arena_bytes, **dict.fromkeys(outside)}
         arena = part_of(run).replace(**{f"memory.{name}": value for name, value in changes.items()})
         budget = prepare(model, arena, deploy).budget
         largest = int(memory.max_batch(table, budget, deploy, context_tokens=w.context_tokens))
-        yield _pair(run, "max batch", "sequence", largest, held.max_batch)
+        yield _pair(run, "max batch", "sequence", largest, record.max_batch)
     decode, prefill = (
         {line.name: line.held_bytes for line in ledger_lines(table, 0, sequences=w.batch, context_tokens=tokens)}
         for tokens in (w.context_tokens, w.prompt_tokens)
     )
     content, partly_filled = decode["KV cache"], decode.get("KV cache, internal fragmentation", 0)
     predicted = (table.kinds[0].whole.fixed_bytes, content, content + partly_filled, prefill["activations"])
-    measured = (held.weight_bytes, held.kv_bytes, held.kv_allocated_bytes, held.activation_peak_bytes)
+    measured = (record.weight_bytes, record.kv_bytes, record.kv_allocated_bytes, record.activation_peak_bytes)
     for name, ours, theirs in zip(MEMORY, predicted, measured, strict=True):
         if theirs is not None:
             yield _pair(run, name, "B", ours, theirs)

@@ -26,7 +26,7 @@ def deployments_of(row: Row, model: ModelSpec) -> tuple[Deployment, ...]:
         If a format is not expressed, or the model cannot have the first of them.
     """
     cache, formats = cache_format_named(row["kv_dtype"]), _formats(row["weights_dtype_quant"], model)
-    found = []
+    deployments = []
     for number, degrees in enumerate(_degrees(row, model)):
         deploy = Deployment(kv_cache=cache, **formats, **degrees)
         try:
@@ -35,8 +35,8 @@ def deployments_of(row: Row, model: ModelSpec) -> tuple[Deployment, ...]:
             if number == 0:
                 raise LeftOut("a deployment that the model cannot have") from None
             continue
-        found.append(deploy)
-    return tuple(found)
+        deployments.append(deploy)
+    return tuple(deployments)
 
 
 def devices_of(row: Row) -> int:
@@ -56,14 +56,14 @@ def devices_of(row: Row) -> int:
 def _degrees(row: Row, model: ModelSpec) -> Iterator[dict[str, int]]:
     """Layers split over devices are a pipeline; devices beyond the tensor-parallel ones hold sequences of their own."""
     devices = devices_of(row)
-    ways = count(row["tp"]) if row["tp"].strip() else devices
-    if not ways:
+    degree = count(row["tp"]) if row["tp"].strip() else devices
+    if not degree:
         raise LeftOut("degree of tensor parallelism not readable")
     if row["layer_split"]:
         yield {"pipeline_parallel": devices}
         return
-    yield {"tensor_parallel": ways, "data_parallel": max(1, devices // ways)}
-    if ways > 1 and routes(model):
+    yield {"tensor_parallel": degree, "data_parallel": max(1, devices // degree)}
+    if degree > 1 and routes(model):
         yield {"data_parallel": devices}  # attention may be shared out by sequence, which few rows say
 
 
@@ -74,11 +74,11 @@ def _check(model: ModelSpec, deploy: Deployment) -> None:
 
 def _formats(label: str, model: ModelSpec) -> dict[str, Any]:
     """Formats of a deployment: of all weights, and of head (or table, where they are tied) and attention apart."""
-    named = formats_named(label)
+    formats = formats_named(label)
     stored = model.checkpoint
-    if stored is not None and "stored_so" in named and named["weights"] in {stored.default, *stored.parts.values()}:
-        return {"weights": named["stored_so"]}
+    if stored is not None and "stored_so" in formats and formats["weights"] in {stored.default, *stored.parts.values()}:
+        return {"weights": formats["stored_so"]}
     tied = any(tensor.tied for stage in model.stages for tensor in stage.after)
     parts = {"head": "embedding" if tied else "lm_head", "attention": "attention"}
-    apart = [{"part": part, "format": named[key]} for key, part in parts.items() if key in named]
-    return {"weights": named["weights"], "overrides": tuple(apart)}
+    overrides = [{"part": part, "format": formats[key]} for key, part in parts.items() if key in formats]
+    return {"weights": formats["weights"], "overrides": tuple(overrides)}

@@ -97,9 +97,9 @@ def read_cases(rows: Sequence[Row], *, flagged_too: Sequence[Row] = ()) -> Readi
     cases: list[SpeedCase] = []
     apart: dict[str, list[str]] = {}
     left_out: dict[str, list[str]] = {}
-    alike = _flagged([*rows, *flagged_too])
+    flags = _flagged([*rows, *flagged_too])
     for row in rows:
-        if reason := _apart(row) or next((why for why, is_alike in alike if is_alike(row)), None):
+        if reason := _apart(row) or next((why for why, is_alike in flags if is_alike(row)), None):
             apart.setdefault(reason, []).append(row["id"])
             continue
         try:
@@ -110,7 +110,7 @@ def read_cases(rows: Sequence[Row], *, flagged_too: Sequence[Row] = ()) -> Readi
 
 
 def _frozen(ids: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    return {reason: tuple(found) for reason, found in ids.items()}
+    return {reason: tuple(members) for reason, members in ids.items()}
 
 
 def _apart(row: Row) -> str | None:
@@ -122,16 +122,16 @@ def _apart(row: Row) -> str | None:
 
 def _flagged(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
     """Reasons that a flag of one row gives for all rows like it, each with the test for such rows."""
-    found: list[tuple[str, Callable[[Row], bool]]] = []
+    flags: list[tuple[str, Callable[[Row], bool]]] = []
     for rule in rules()["flagged"]:
-        alike, kinds = rule["alike"], rule.get("kinds", KINDS)
-        known = {tuple(row[name] for name in alike) for row in rows if rule["pattern"] in row["physics_flag"]}
+        columns, kinds = rule["alike"], rule.get("kinds", KINDS)
+        flagged = {tuple(row[name] for name in columns) for row in rows if rule["pattern"] in row["physics_flag"]}
 
-        def like(row: Row, known: Any = known, alike: Any = alike, kinds: Any = kinds) -> bool:
-            return row["kind"] in kinds and tuple(row[name] for name in alike) in known
+        def like(row: Row, flagged: Any = flagged, columns: Any = columns, kinds: Any = kinds) -> bool:
+            return row["kind"] in kinds and tuple(row[name] for name in columns) in flagged
 
-        found.append((str(rule["reason"]), like))
-    return found
+        flags.append((str(rule["reason"]), like))
+    return flags
 
 
 def _case(row: Row) -> SpeedCase:
@@ -183,8 +183,8 @@ def _lengths(row: Row) -> Lengths:
 
 def _tokens(text: str) -> int | None:
     """Tokens of "512", "~100" or "495.9"; None for words."""
-    found = positive(text.strip().lstrip("~"))
-    return max(1, int(found)) if found else (1 if text.strip() == "0" else None)
+    number = positive(text.strip().lstrip("~"))
+    return max(1, int(number)) if number else (1 if text.strip() == "0" else None)
 
 
 def _check_lengths(timed: Timed, lengths: Lengths) -> None:

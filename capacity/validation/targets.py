@@ -83,7 +83,7 @@ def judge(
     for source_name, device in DEVICES.items():
         here = [run for run in runs if run.source == source_name]
         of_device = [pair for pair in pairs if pair.source == source_name]
-        found: tuple[Target, ...] = (
+        targets: tuple[Target, ...] = (
             _agreement(here),
             _all_compared(here, source_name, sum(run.source == source_name for run in not_compared)),
             _exact(of_device, here, source_name),
@@ -95,8 +95,8 @@ def judge(
             _width(of_device, here, source_name),
         )
         if source_name == "gpu":
-            found = (*found, _read_share(here))
-        yield from (replace(target, name=f"{device}: {target.name}", device=device) for target in found)
+            targets = (*targets, _read_share(here))
+        yield from (replace(target, name=f"{device}: {target.name}", device=device) for target in targets)
 
 
 def named(pairs: Iterable[RunPair], quantity: str, source_name: str) -> list[RunPair]:
@@ -110,12 +110,12 @@ def _counts(judged: str, of: Sequence[object], failed: str, which: Sequence[obje
 
 def absent(runs: Iterable[MeasuredRun], source_name: str, *kinds: str) -> str:
     """Why no run of these kinds on this device judges anything."""
-    found = [run for run in runs if run.source == source_name and run.kind in kinds]
-    if not found:
+    of_kind = [run for run in runs if run.source == source_name and run.kind in kinds]
+    if not of_kind:
         return NO_RUN
-    if not any(run.accepted for run in found):
-        return f"{len(found)} runs, all rejected"
-    return f"none of {len(found)} runs judges it"
+    if not any(run.accepted for run in of_kind):
+        return f"{len(of_kind)} runs, all rejected"
+    return f"none of {len(of_kind)} runs judges it"
 
 
 def other_kernels(runs: Iterable[MeasuredRun]) -> Iterator[str]:
@@ -152,63 +152,65 @@ def _all_compared(runs: Sequence[MeasuredRun], source_name: str, failed: int) ->
 
 
 def _exact(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name, found = "memory to the byte", [pair for pair in pairs if pair.group in MEMORY]
-    if not found:
+    name, compared = "memory to the byte", [pair for pair in pairs if pair.group in MEMORY]
+    if not compared:
         return Target(name, None, reason=absent(runs, source_name, "memory"))
-    off = [pair for pair in found if pair.predicted != pair.measured]
+    off = [pair for pair in compared if pair.predicted != pair.measured]
     cases = tuple(f"{pair.group} of {pair.name}" for pair in off[:1])
-    return Target(name, not off, _counts("figures", found, "differ", off), cases)
+    return Target(name, not off, _counts("figures", compared, "differ", off), cases)
 
 
 def _batches(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name, found = "largest batch within 2 % and never above", named(pairs, "max batch", source_name)
-    if not found:
+    name, compared = "largest batch within 2 % and never above", named(pairs, "max batch", source_name)
+    if not compared:
         return Target(name, None, reason=absent(runs, source_name, "memory"))
-    off = [pair for pair in found if not 0 <= pair.measured - pair.predicted <= max(1, MAX_BATCH_BELOW * pair.measured)]
+    off = [
+        pair for pair in compared if not 0 <= pair.measured - pair.predicted <= max(1, MAX_BATCH_BELOW * pair.measured)
+    ]
     cases = tuple(f"{pair.name}: {pair.predicted:.0f} of {pair.measured:.0f}" for pair in off[:3])
-    return Target(name, not off, _counts("arenas", found, "differ", off), cases)
+    return Target(name, not off, _counts("arenas", compared, "differ", off), cases)
 
 
 def _bounds(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name, found = "no bound above a measured time", [pair for pair in pairs if pair.bound is not None]
-    if not found:
+    name, compared = "no bound above a measured time", [pair for pair in pairs if pair.bound is not None]
+    if not compared:
         return Target(name, None, reason=absent(runs, source_name, "decode", "prefill"))
-    above = [pair.name for pair in found if not pair.bound_holds]
-    return Target(name, not above, _counts("bounds", found, "above", above), tuple(above[:3]))
+    above = [pair.name for pair in compared if not pair.bound_holds]
+    return Target(name, not above, _counts("bounds", compared, "above", above), tuple(above[:3]))
 
 
 def _median_bound(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"median bound / measured at batch 1 at least {MIN_MEDIAN_BOUND}"
-    found = [pair.ratio for pair in named(pairs, "TPOT bound", source_name) if pair.batch == 1]
-    if not found:
+    ratios = [pair.ratio for pair in named(pairs, "TPOT bound", source_name) if pair.batch == 1]
+    if not ratios:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     return Target(
         name,
-        median(found) >= MIN_MEDIAN_BOUND,
-        (Figure("runs", len(found)), Figure("median", median(found), "ratio")),
+        median(ratios) >= MIN_MEDIAN_BOUND,
+        (Figure("runs", len(ratios)), Figure("median", median(ratios), "ratio")),
     )
 
 
 def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     mean, worst = TPOT_ERRORS[source_name]
     name = f"TPOT estimate, held out by model, mean {mean:.0%}, worst {worst:.0%}"
-    found = named(pairs, "TPOT estimate", source_name)
-    if not found:
+    compared = named(pairs, "TPOT estimate", source_name)
+    if not compared:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
-    error = summarise(found)
+    error = summarise(compared)
     errors = (Figure("mean", error.mean_absolute, "1"), Figure("worst", error.worst, "1"))
-    kept = error.mean_absolute <= mean and error.worst <= worst
-    return Target(name, kept, (Figure("runs", error.rows), *errors))
+    met = error.mean_absolute <= mean and error.worst <= worst
+    return Target(name, met, (Figure("runs", error.rows), *errors))
 
 
 def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"at least {MIN_IN_BAND:.0%} of held-out runs inside the band of each calibration"
-    found = by_group(named(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
-    if not found:
+    by_calibration = by_group(named(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
+    if not by_calibration:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
-    shares = {calibration: summarise(rows).in_band or 0.0 for calibration, rows in found.items()}
+    shares = {calibration: summarise(rows).in_band or 0.0 for calibration, rows in by_calibration.items()}
     figures = [
-        (Figure(f"runs of {calibration}", len(found[calibration])), Figure("inside", share, "1"))
+        (Figure(f"runs of {calibration}", len(by_calibration[calibration])), Figure("inside", share, "1"))
         for calibration, share in shares.items()
     ]
     return Target(name, min(shares.values()) >= MIN_IN_BAND, tuple(item for pair in figures for item in pair))
@@ -216,11 +218,11 @@ def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name:
 
 def _width(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"median high / low of the bands at most {MAX_BAND_RATIO}"
-    found = [pair.high / pair.low for pair in pairs if pair.high is not None and pair.low]
-    if not found:
+    ratios = [pair.high / pair.low for pair in pairs if pair.high is not None and pair.low]
+    if not ratios:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     return Target(
-        name, median(found) <= MAX_BAND_RATIO, (Figure("runs", len(found)), Figure("median", median(found), "ratio"))
+        name, median(ratios) <= MAX_BAND_RATIO, (Figure("runs", len(ratios)), Figure("median", median(ratios), "ratio"))
     )
 
 

@@ -95,18 +95,18 @@ def read_cases(rows: list[dict[str, str]]) -> tuple[list[PublishedCase], dict[st
 
 
 def _case(row: Row) -> PublishedCase | str:
-    known = names()
+    rules = names()
     model = model_id(row["model"])
-    part = _looked_up(known["hardware"], row["hardware"])
-    wanted = known["components"].get(row["component"])
+    part = _looked_up(rules["hardware"], row["hardware"])
+    components = rules["components"].get(row["component"])
     runtime = _runtime(row["runtime"], model, part)
-    formats = known["precisions"].get(row["precision"])
+    formats = rules["precisions"].get(row["precision"])
     if model is None:
         return "model not shipped"
     if row["metric"] not in TIME_METRICS or row["component"] == "memory":
         return "not a time"
-    if part is None or wanted is None or runtime is None or formats is None:
-        unread = {"part": part, "component": wanted, "launch mode": runtime, "number format": formats}
+    if part is None or components is None or runtime is None or formats is None:
+        unread = {"part": part, "component": components, "launch mode": runtime, "number format": formats}
         return f"{next(name for name, value in unread.items() if value is None)} not known"
     measured = _measured_s(row)
     if measured is None:
@@ -114,10 +114,10 @@ def _case(row: Row) -> PublishedCase | str:
     world = _adapted(load_world_model(model), row)
     if world is None:
         return "images of another size"
-    unsure = "all" in wanted and "head.tokens_per_action" in load_world_model(model).assumed
+    unsure = "all" in components and "head.tokens_per_action" in load_world_model(model).assumed
     if unsure and _number(row, "action_tokens", None) is None:
         return "length of the answer not stated"
-    return _built(row, world, load_hardware(part), runtime, formats, wanted, measured)
+    return _built(row, world, load_hardware(part), runtime, formats, components, measured)
 
 
 def _built(
@@ -126,7 +126,7 @@ def _built(
     hardware: HardwareSpec,
     runtime: Mapping[str, Any],
     formats: Mapping[str, Any],
-    wanted: list[str],
+    components: list[str],
     measured_s: float,
 ) -> PublishedCase | str:
     modes = {"default": runtime["mode"], **runtime.get("phases", {})}
@@ -134,7 +134,7 @@ def _built(
     if deploy.activations is not None and hardware.peak(deploy.activations) is None:
         return "part has no path for the format"
     batch = _number(row, "batch", 1) or 1
-    timed = _timed(row, decision_phases(world, deploy, batch=batch), wanted)
+    timed = _timed(row, decision_phases(world, deploy, batch=batch), components)
     if not timed:
         return "component not in this model"
     fewest = world if _number(row, "views", None) or not world.encoders else world.replace(views=1)
@@ -144,9 +144,9 @@ def _built(
         hardware=hardware,
         deploy=deploy,
         timed=timed,
-        least=_timed(row, decision_phases(fewest, deploy, batch=batch), wanted),
+        least=_timed(row, decision_phases(fewest, deploy, batch=batch), components),
         measured_s=measured_s,
-        preprocessing_s=_preprocessing_s(row.get("note", ""), measured_s) if "all" in wanted else 0.0,
+        preprocessing_s=_preprocessing_s(row.get("note", ""), measured_s) if "all" in components else 0.0,
         format_stated=bool(formats["stated"]),
         source=row["source"],
         configuration=_configuration(row, world, hardware, runtime["mode"]),
@@ -171,8 +171,8 @@ def _runtime(label: str, model: str | None, part: str | None) -> Mapping[str, An
     return None
 
 
-def _timed(row: Row, phases: tuple[Phase, ...], wanted: list[str]) -> tuple[Phase, ...]:
-    timed = [phase for phase in phases if "all" in wanted or phase.name in wanted]
+def _timed(row: Row, phases: tuple[Phase, ...], components: list[str]) -> tuple[Phase, ...]:
+    timed = [phase for phase in phases if "all" in components or phase.name in components]
     if row["component"] in names()["single_pass"]["components"]:
         timed = [replace(phase, passes=1) for phase in timed]
     return tuple(timed)

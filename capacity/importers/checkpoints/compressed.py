@@ -112,8 +112,8 @@ def modelopt(table: Mapping[str, Any], where: str) -> Storage:
     name, activations = OF_MODELOPT[algorithm]
     for key, group in _groups(table, where).items():
         place = f"{where}: config_groups.{key}"
-        given = (group["weights"].get("num_bits"), group["weights"].get("type"))
-        if given != ((4, "float") if name == "nvfp4" else (8, "int" if name == "int8" else "float")):
-            raise SpecError(f"{place}: weights of {given[0]!r:.10} bits, {given[1]!r:.20}, contradict {algorithm}")
+        stated = (group["weights"].get("num_bits"), group["weights"].get("type"))
+        if stated != ((4, "float") if name == "nvfp4" else (8, "int" if name == "int8" else "float")):
+            raise SpecError(f"{place}: weights of {stated[0]!r:.10} bits, {stated[1]!r:.20}, contradict {algorithm}")
         activations = group_activations({key: group}, where) or ""
     return Storage(linear(name, where), activations or None, stated_cache(table, where))

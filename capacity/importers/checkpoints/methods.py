@@ -52,8 +52,10 @@ def mxfp4(table: Mapping[str, Any], where: str) -> Storage:
     SpecError
         If attention is not excluded, or the weights are unpacked on loading.
     """
-    kept = table.get("modules_to_not_convert")
-    if kept is not None and (not isinstance(kept, list) or not any("self_attn" in str(name) for name in kept)):
+    excluded = table.get("modules_to_not_convert")
+    if excluded is not None and (
+        not isinstance(excluded, list) or not any("self_attn" in str(name) for name in excluded)
+    ):
         raise SpecError(f"{where}: mxfp4 is supported for experts only, but self_attn is not in modules_to_not_convert")
     only(table, "dequantize", (False,), where)
     return Storage({"experts": "mxfp4"}, cache=stated_cache(table, where))
@@ -92,8 +94,8 @@ def auto_round(table: Mapping[str, Any], where: str) -> Storage:
     bits = table.get("act_bits")
     if bits is not None and not (type(bits) is int and bits >= WIDE):
         raise SpecError(f"{where}: act_bits {bits!r:.20} is not supported; supported: 16 or more")
-    found = grouped({**table, "lm_head": table.get("quant_lm_head")}, where)
-    return Storage(found.parts, cache=found.cache, skipped=_wide_layers(table, where))
+    storage = grouped({**table, "lm_head": table.get("quant_lm_head")}, where)
+    return Storage(storage.parts, cache=storage.cache, skipped=_wide_layers(table, where))
 
 
 def _wide_layers(table: Mapping[str, Any], where: str) -> tuple[str, ...]:

@@ -31,17 +31,17 @@ def mlx(table: Mapping[str, Any], where: str, modules: Sequence[LayerModule], pl
         For bits, a group or a mode that no number format stands for, or a part of which a layer has two formats.
     """
     base = _format(table, where)
-    named: dict[str, list[str]] = {}
+    modules_by_format: dict[str, list[str]] = {}
     for name, entry in table.items():
         if name not in FIELDS:
-            named.setdefault(_entry(name, entry, base, plain, where), []).append(str(name))
+            modules_by_format.setdefault(_entry(name, entry, base, plain, where), []).append(str(name))
     parts = linear(base, where) | {"embedding": base}
     parts |= {module.part: base for module in modules if module.part == "lm_head" and not module.tied}
     if any(module.part == "experts" for module in modules):
         parts["router"] = base
     overrides: list[StoredOverride] = []
-    named.pop(base, None)
-    for stored, names in named.items():
+    modules_by_format.pop(base, None)
+    for stored, names in modules_by_format.items():
         overrides += _differ(stored, names, parts, modules, where)
     return Storage(parts, overrides=tuple(overrides))
 
@@ -79,10 +79,10 @@ def _differ(
     """Change ``parts`` that are wholly in another format; the layers of others, of which only some are."""
     inside = [name.replace("switch_mlp.", "experts.*.") for name in names if _last(name) not in TABLES + ROUTERS]
     for part, last in (("embedding", TABLES), ("router", ROUTERS)):
-        found = [name for name in names if _last(name) in last]
-        if found and part == "router" and len(found) != _expert_layers(modules):
+        members = [name for name in names if _last(name) in last]
+        if members and part == "router" and len(members) != _expert_layers(modules):
             raise SpecError(f"{where}: routers of different formats are not supported")
-        if found:
+        if members:
             parts[part] = stored
     for part, layers in parts_of(inside, modules, where).items():
         if layers == {module.layer for module in modules if module.part == part}:

@@ -76,10 +76,10 @@ def checkpoint_of(
 
 def _stated(config: Mapping[str, Any], where: str) -> tuple[str, Any]:
     """The key and the value that describe quantised storage; the names of one fact must agree."""
-    found = {key: config[key] for key in TABLE_KEYS if config.get(key) is not None}
-    if any(value != next(iter(found.values())) for value in found.values()):
-        raise SpecError(f"{where}: {' and '.join(found)} name the same fact and disagree")
-    return next(iter(found.items()), ("quantization_config", None))
+    tables = {key: config[key] for key in TABLE_KEYS if config.get(key) is not None}
+    if any(value != next(iter(tables.values())) for value in tables.values()):
+        raise SpecError(f"{where}: {' and '.join(tables)} name the same fact and disagree")
+    return next(iter(tables.items()), ("quantization_config", None))
 
 
 def _data_type(config: Mapping[str, Any], where: str) -> str | None:
@@ -115,15 +115,15 @@ def _quantized(
         table = {**table, **table["quantization"]}
     method = _method(table, where)
     if method == "mlx":
-        found = mlx(table, where, modules, plain)
+        storage = mlx(table, where, modules, plain)
     else:
         require_dense(table, where)
-        found = READERS[method](table, where)
-        found = replace(found, notes=check_keys(table, where, "any", method))
-    parts, overrides = dict(found.parts), list(found.overrides)
+        storage = READERS[method](table, where)
+        storage = replace(storage, notes=check_keys(table, where, "any", method))
+    parts, overrides = dict(storage.parts), list(storage.overrides)
     if method == "compressed-tensors":  # whose targets are all linear layers, not only those of the decoder
         parts |= dict.fromkeys(sorted({"lm_head", "router"} & {module.part for module in modules}), parts["attention"])
-    for part, layers in plain_layers(table, modules, where, found.skipped).items():
+    for part, layers in plain_layers(table, modules, where, storage.skipped).items():
         if layers == {module.layer for module in modules if module.part == part}:
             parts.pop(part, None)
         elif part in parts:
@@ -136,11 +136,11 @@ def _quantized(
         default=plain,
         parts=parts,
         overrides=tuple(overrides),
-        activations=found.activations,
-        kv_cache=found.cache,
+        activations=storage.activations,
+        kv_cache=storage.cache,
         evidence="published",
     )
-    return checkpoint, (_described(method, checkpoint), *found.notes)
+    return checkpoint, (_described(method, checkpoint), *storage.notes)
 
 
 def _method(table: Mapping[str, Any], where: str) -> str:
@@ -162,8 +162,8 @@ def _method(table: Mapping[str, Any], where: str) -> str:
 def _described(method: str, checkpoint: Checkpoint) -> str:
     stored = [f"{part} {name}" for part, name in checkpoint.parts.items()]
     stored += [f"{one.part} of layers {one.first} to {one.stop - 1} {one.format}" for one in checkpoint.overrides]
-    stated = {"activations": checkpoint.activations, "KV cache": checkpoint.kv_cache}
-    stored += [f"{what} {name}" for what, name in stated.items() if name]
+    other_formats = {"activations": checkpoint.activations, "KV cache": checkpoint.kv_cache}
+    stored += [f"{what} {name}" for what, name in other_formats.items() if name]
     return f"{method}: {', '.join([*stored, f'the rest {checkpoint.default}'])}"
 
 

@@ -56,9 +56,9 @@ def quark(table: Mapping[str, Any], where: str) -> Storage:
 def _args(table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     if isinstance(table.get(key), list):
         raise SpecError(f"{where}.{key}: several steps are not supported")
-    found = inner(table, key, where)
-    check_keys(found, f"{where}.{key}", "quark_args")
-    return found
+    arguments = inner(table, key, where)
+    check_keys(arguments, f"{where}.{key}", "quark_args")
+    return arguments
 
 
 def _names(table: Mapping[str, Any], key: str, where: str) -> list[str]:
@@ -79,10 +79,10 @@ def _cached_layers(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
 def _cache(table: Mapping[str, Any], cached: tuple[str, ...], where: str) -> str | None:
     """The format of the outputs of those layers, which must be one."""
     own, other = inner(table, "layer_quant_config", where), inner(table, "kv_cache_quant_config", where)
-    found = {_output(own.get(name) or other.get(name), f"{where}: {name[:60]}") for name in cached}
-    if len(found) > 1:
+    formats = {_output(own.get(name) or other.get(name), f"{where}: {name[:60]}") for name in cached}
+    if len(formats) > 1:
         raise SpecError(f"{where}: keys and values in different formats are not supported")
-    return next(iter(found), None)
+    return next(iter(formats), None)
 
 
 def _output(config: Any, where: str) -> str:

@@ -41,8 +41,8 @@ def only(table: Mapping[str, Any], key: str, allowed: Sequence[Any], where: str)
     """
     value = table.get(key)
     if value is not None and not any(type(value) is type(one) and value == one for one in allowed):
-        shown = ", ".join(str(one).lower() if isinstance(one, bool) else str(one) for one in allowed)
-        raise SpecError(f"{where}: {key} {value!r:.40} is not supported; supported: {shown}")
+        supported = ", ".join(str(one).lower() if isinstance(one, bool) else str(one) for one in allowed)
+        raise SpecError(f"{where}: {key} {value!r:.40} is not supported; supported: {supported}")
 
 
 def empty(table: Mapping[str, Any], key: str, where: str) -> None:
@@ -106,8 +106,8 @@ def check_keys(table: Mapping[str, Any], where: str, *sections: str) -> tuple[st
     SpecError
         For a key that is not known and whose name suggests that it says how something is stored.
     """
-    known = {key for section in sections for keys in _keys()[section].values() for key in keys}
-    unknown = sorted((key for key in table if key not in known and table[key] is not None), key=str)
+    known_keys = {key for section in sections for keys in _keys()[section].values() for key in keys}
+    unknown = sorted((key for key in table if key not in known_keys and table[key] is not None), key=str)
     for key in unknown:
         if any(stem in str(key).lower() for stem in _stems()):
             raise SpecError(
@@ -120,16 +120,16 @@ def check_keys(table: Mapping[str, Any], where: str, *sections: str) -> tuple[st
 
 def _unknown_inside(table: Mapping[str, Any], path: str) -> Iterator[str]:
     """Dotted names of keys in the objects that are looked through which no section knows."""
-    known = {key for section in _keys().values() for keys in section.values() for key in keys}
+    known_keys = {key for section in _keys().values() for keys in section.values() for key in keys}
     for key, value in table.items():
         if not isinstance(value, Mapping):
             continue
-        named = value.items() if key in _file()["named_objects"] else ()
-        objects = [(f"{path}{key}.{name}.", one) for name, one in named if isinstance(one, Mapping)]
+        entries = value.items() if key in _file()["named_objects"] else ()
+        objects = [(f"{path}{key}.{name}.", one) for name, one in entries if isinstance(one, Mapping)]
         if key in _file()["objects"]:
             objects.append((f"{path}{key}.", value))
         for place, one in objects:
-            yield from (f"{place}{name}"[:120] for name in one if name not in known and one[name] is not None)
+            yield from (f"{place}{name}"[:120] for name in one if name not in known_keys and one[name] is not None)
             yield from _unknown_inside(one, place)
 
 

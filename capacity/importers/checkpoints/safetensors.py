@@ -45,9 +45,9 @@ def read_header(path: str | Path) -> dict[str, StoredTensor]:
     table = parse_object(content, str(path))
     data_bytes = file_bytes - 8 - len(content)
     table.pop("__metadata__", None)
-    found = {name: _tensor(row, name, str(path), data_bytes) for name, row in table.items()}
+    tensors = {name: _tensor(row, name, str(path), data_bytes) for name, row in table.items()}
     _require_no_holes({name: row["data_offsets"] for name, row in table.items()}, data_bytes, str(path))
-    return found
+    return tensors
 
 
 def read_folder(folder: str | Path) -> dict[str, StoredTensor]:
@@ -58,13 +58,13 @@ def read_folder(folder: str | Path) -> dict[str, StoredTensor]:
     SpecError
         If there is no such file, the index names none or one that is missing, or a tensor is in two of them.
     """
-    place, found = Path(folder), dict[str, StoredTensor]()
+    place, tensors = Path(folder), dict[str, StoredTensor]()
     for name in _file_names(place):
         for tensor, stored in read_header(place / name).items():
-            if tensor in found:
+            if tensor in tensors:
                 raise SpecError(f"{place / name}: tensor {tensor[:80]!r} is in another file as well")
-            found[tensor] = stored
-    return found
+            tensors[tensor] = stored
+    return tensors
 
 
 def _file_names(folder: Path) -> list[str]:
@@ -127,5 +127,5 @@ def _require_no_holes(places: Mapping[str, list[int]], data_bytes: int, where: s
 
 def _counts(value: Any) -> tuple[int, ...] | None:
     """A short list of whole numbers as a tuple; None for anything else."""
-    whole = isinstance(value, list) and len(value) <= 16 and all(type(n) is int and 0 <= n < 2**63 for n in value)
-    return tuple(value) if whole else None
+    is_counts = isinstance(value, list) and len(value) <= 16 and all(type(n) is int and 0 <= n < 2**63 for n in value)
+    return tuple(value) if is_counts else None

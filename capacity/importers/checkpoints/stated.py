@@ -22,13 +22,13 @@ def stated_cache(table: Mapping[str, Any], where: str) -> str | None:
     SpecError
         If what it says is not understood, or two keys disagree.
     """
-    found = {}
+    formats = {}
     for key in ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_method"):
         if table.get(key) is not None:
-            found[key] = _scheme(table[key], f"{where}: {key}")
-    if len(set(found.values())) > 1:
-        raise SpecError(f"{where}: {' and '.join(found)} name the same fact and disagree")
-    return next(iter(found.values()), None)
+            formats[key] = _scheme(table[key], f"{where}: {key}")
+    if len(set(formats.values())) > 1:
+        raise SpecError(f"{where}: {' and '.join(formats)} name the same fact and disagree")
+    return next(iter(formats.values()), None)
 
 
 def _scheme(value: Any, where: str) -> str:
@@ -53,8 +53,8 @@ def args_format(value: Mapping[str, Any]) -> str | None:
     bits, kind, size = value.get("num_bits"), value.get("type", "int"), value.get("group_size")
     if bits == 8 and isinstance(kind, str):
         return EIGHT_BITS.get(kind)
-    known = bits == 4 and kind == "float" and (size is None or isinstance(size, int))
-    return FOUR_BIT_FLOATS.get(size) if known else None
+    is_float = bits == 4 and kind == "float" and (size is None or isinstance(size, int))
+    return FOUR_BIT_FLOATS.get(size) if is_float else None
 
 
 def group_activations(groups: Mapping[str, Any], where: str) -> str | None:
@@ -65,10 +65,10 @@ def group_activations(groups: Mapping[str, Any], where: str) -> str | None:
     SpecError
         If a format is not known, or groups disagree.
     """
-    stated = {_input(group, f"{where}: config_groups.{key}") for key, group in groups.items()}
-    if len(stated) > 1:
+    formats = {_input(group, f"{where}: config_groups.{key}") for key, group in groups.items()}
+    if len(formats) > 1:
         raise SpecError(f"{where}: groups whose activations have different formats are not supported")
-    return next(iter(stated), None)
+    return next(iter(formats), None)
 
 
 def _input(group: Mapping[str, Any], where: str) -> str | None:

@@ -43,18 +43,18 @@ def plain_layers(
         For an entry that names no module, or a part of which one layer would be stored in two formats.
     """
     unquantized: set[LayerModule] = set()
-    known = _Modules(modules)
+    matrices = _Modules(modules)
     entries = [*_unquantized_entries(table, where), *((where, entry) for entry in skipped)]
     for place, entry in dict.fromkeys(entries):
-        named = known.named(entry, place)
-        if not named and "lm_head" in entry:  # under another root, as language_model.lm_head
-            named = {module for module in modules if module.part == "lm_head"}
-        if not named and not _never_quantized(entry, known.last_layer):
+        members = matrices.named(entry, place)
+        if not members and "lm_head" in entry:  # under another root, as language_model.lm_head
+            members = {module for module in modules if module.part == "lm_head"}
+        if not members and not _never_quantized(entry, matrices.last_layer):
             raise SpecError(f"{place} names {entry!r:.120}, which is not a known module{_such_as(modules)}")
-        unquantized |= named
+        unquantized |= members
     targets = dict.fromkeys(_targets(table, where))
     if targets:
-        unquantized |= set(modules) - set().union(*(_target(entry, known, place) for place, entry in targets))
+        unquantized |= set(modules) - set().union(*(_target(entry, matrices, place) for place, entry in targets))
     return _whole_layers(unquantized, modules, where)
 
 
@@ -66,9 +66,9 @@ def parts_of(entries: Sequence[str], modules: Sequence[LayerModule], where: str)
     SpecError
         For an entry that names no module, or a part of which one layer would be stored in two formats.
     """
-    known = _Modules(modules)
-    named = [_target(entry, known, where) for entry in entries]
-    return _whole_layers(set().union(*named), modules, where)
+    table = _Modules(modules)
+    members = [_target(entry, table, where) for entry in entries]
+    return _whole_layers(set().union(*members), modules, where)
 
 
 def runs(layers: Iterable[int]) -> list[tuple[int, int]]:
@@ -77,13 +77,13 @@ def runs(layers: Iterable[int]) -> list[tuple[int, int]]:
     >>> runs({0, 1, 2, 5})
     [(0, 3), (5, 6)]
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for layer in sorted(layers):
-        if found and found[-1][1] == layer:
-            found[-1] = (found[-1][0], layer + 1)
+        if ranges and ranges[-1][1] == layer:
+            ranges[-1] = (ranges[-1][0], layer + 1)
         else:
-            found.append((layer, layer + 1))
-    return found
+            ranges.append((layer, layer + 1))
+    return ranges
 
 
 def _unquantized_entries(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
@@ -106,13 +106,13 @@ def _targets(table: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
         blocks = [name for block in blocks for name in block]
     yield from ((place, entry) for entry in _strings(blocks, place))
     groups = table.get("config_groups")
-    given: list[tuple[str, str]] = []
+    named_entries: list[tuple[str, str]] = []
     for key, group in groups.items() if isinstance(groups, Mapping) else ():
         place = f"{where}: config_groups.{key}.targets"
         entries = _strings(group.get("targets") if isinstance(group, Mapping) else None, place)
-        given += [(place, entry) for entry in entries or ["Linear"]]
-    if all(entry != "Linear" for _, entry in given):
-        yield from given
+        named_entries += [(place, entry) for entry in entries or ["Linear"]]
+    if all(entry != "Linear" for _, entry in named_entries):
+        yield from named_entries
 
 
 def _strings(value: Any, where: str) -> list[str]:
@@ -125,11 +125,11 @@ def _strings(value: Any, where: str) -> list[str]:
     return value
 
 
-def _target(entry: str, known: _Modules, place: str) -> set[LayerModule]:
-    named = known.named(entry, place)
-    if not named:
-        raise SpecError(f"{place} names {entry!r:.120}; supported: Linear, or modules{_such_as(known.modules)}")
-    return named
+def _target(entry: str, table: _Modules, place: str) -> set[LayerModule]:
+    members = table.named(entry, place)
+    if not members:
+        raise SpecError(f"{place} names {entry!r:.120}; supported: Linear, or modules{_such_as(table.modules)}")
+    return members
 
 
 class _Modules:
@@ -206,19 +206,19 @@ def _whole_layers(unquantized: set[LayerModule], modules: Sequence[LayerModule],
     matrices: dict[tuple[str, int], list[LayerModule]] = {}
     for module in modules:
         matrices.setdefault((module.part, module.layer), []).append(module)
-    found: dict[str, set[int]] = {}
+    layers: dict[str, set[int]] = {}
     for (part, layer), members in matrices.items():
-        kept = [module.name for module in members if module in unquantized]
-        if not kept:
+        plain = [module.name for module in members if module in unquantized]
+        if not plain:
             continue
         others = [module.name for module in members if module not in unquantized]
         if others:
             raise SpecError(
-                f"{where}: {kept[0]} and {others[0]} are stored in different formats, but a layer has one format for "
+                f"{where}: {plain[0]} and {others[0]} are stored in different formats, but a layer has one format for "
                 f"its {part}"
             )
-        found.setdefault(part, set()).add(layer)
-    return found
+        layers.setdefault(part, set()).add(layer)
+    return layers
 
 
 def _such_as(modules: Sequence[LayerModule]) -> str:

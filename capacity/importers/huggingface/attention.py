@@ -16,13 +16,13 @@ def mixers(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
         return [_latent(config, facts)] * layers
     plain = _grouped(config, facts)
     window, kinds = _window(config, facts.attention), _layer_kinds(config, facts.attention, layers)
-    made: dict[str, Mixer] = {"full_attention": plain}
+    by_kind: dict[str, Mixer] = {"full_attention": plain}
     for kind in dict.fromkeys(kinds):
         if kind != "full_attention":
             if window is None:
                 raise config.fault(facts.attention.window_key or "layer_types", f"is needed for {kind} layers")
-            made[kind] = Attention.parse({**plain.model_dump(), "span": SPANS[kind], "window": window}, config.where)
-    return [made[kind] for kind in kinds]
+            by_kind[kind] = Attention.parse({**plain.model_dump(), "span": SPANS[kind], "window": window}, config.where)
+    return [by_kind[kind] for kind in kinds]
 
 
 def _grouped(config: Config, facts: TypeFacts) -> Attention:
@@ -61,9 +61,9 @@ def _falcon_kv_heads(config: Config, heads: int) -> int:
 
 
 def _head_size(config: Config, facts: TypeFacts, heads: int) -> int:
-    given = config.optional_count(facts.keys.head_size) if facts.keys.head_size else None
-    if given is not None:
-        return given
+    size = config.optional_count(facts.keys.head_size) if facts.keys.head_size else None
+    if size is not None:
+        return size
     return _equal_share(config, facts, heads, facts.keys.head_size)
 
 

@@ -97,19 +97,19 @@ class Config:
 
     def names(self, keys: Keys, allowed: Iterable[str]) -> tuple[str, ...] | None:
         """A list of strings, each one of ``allowed``, or None."""
-        value, known = self._list(keys), tuple(allowed)
+        value, names = self._list(keys), tuple(allowed)
         for item in value or ():
-            if not isinstance(item, str) or item not in known:
-                raise self.fault(keys, f"holds {_short(item)}; supported: {', '.join(known)}")
+            if not isinstance(item, str) or item not in names:
+                raise self.fault(keys, f"holds {_short(item)}; supported: {', '.join(names)}")
         return None if value is None else tuple(value)
 
     def value(self, keys: Keys) -> Any:
         """The value in the file, or the default of the type with a note, or None. A required key has no default."""
-        given = self.given(keys)
-        if given is None:
+        value = self.given(keys)
+        if value is None:
             return self._null(keys)
-        if given is not _ABSENT:
-            return given
+        if value is not _ABSENT:
+            return value
         name = _first(keys)
         default = self.defaults.get(name)
         if default is not None and name in self._required:
@@ -121,8 +121,8 @@ class Config:
             self.leave_open(keys, "none" if default is None else "off")
         elif name not in self.assumed:
             self.assumed.append(name)
-            shown = str(default).lower() if isinstance(default, bool) else default
-            self.notes.append(f"{name} is absent: assumed {shown}, the default of type {self.kind}")
+            text = str(default).lower() if isinstance(default, bool) else default
+            self.notes.append(f"{name} is absent: assumed {text}, the default of type {self.kind}")
         return default
 
     def leave_open(self, keys: Keys, instead: str) -> None:
@@ -143,24 +143,24 @@ class Config:
 
     def given(self, keys: Keys) -> Any:
         """The value under any of the names, null, or a marker for absent. Names that disagree are an error."""
-        found: dict[str, Any] = {}
+        by_key: dict[str, Any] = {}
         for key in (keys,) if isinstance(keys, str) else keys:
             self._read.add(key)
             value = self._look_up(key)
             if value is not _ABSENT:
-                found[key] = value
-        values = [value for value in found.values() if value is not None]
+                by_key[key] = value
+        values = [value for value in by_key.values() if value is not None]
         if any(value != values[0] for value in values[1:]):
-            pairs = " and ".join(f"{key} = {_short(value)}" for key, value in found.items())
+            pairs = " and ".join(f"{key} = {_short(value)}" for key, value in by_key.items())
             raise SpecError(f"{self.where}: {pairs} name the same fact and disagree")
-        return values[0] if values else None if found else _ABSENT
+        return values[0] if values else None if by_key else _ABSENT
 
     def require(self, key: str, allowed: Iterable[Any]) -> None:
         """Refuse a value of ``key`` that is not one of those supported; absent and null are left to the type."""
         value = self.value(key) if self.has(key) else None
         if value is not None and not any(type(value) is type(other) and value == other for other in allowed):
-            shown = ", ".join(str(other).lower() if isinstance(other, bool) else str(other) for other in allowed)
-            raise self.fault(key, f"is supported for type {self.kind} only as {shown}, got {_short(value)}")
+            supported = ", ".join(str(other).lower() if isinstance(other, bool) else str(other) for other in allowed)
+            raise self.fault(key, f"is supported for type {self.kind} only as {supported}, got {_short(value)}")
 
     def fault(self, keys: Keys, complaint: str) -> SpecError:
         """An error about one key."""
@@ -200,8 +200,8 @@ class Config:
         names = (keys,) if isinstance(keys, str) else keys
         groups = [group for group in Unread.load().same_fact if set(group) & set(names)]
         there = [name for group in groups for name in group if name not in names and self.data.get(name) is not None]
-        found = ", ".join(f"{name} = {_short(self.data[name])}" for name in there)
-        return f"; the file has {found}, which type {self.kind} does not read" if found else ""
+        pairs = ", ".join(f"{name} = {_short(self.data[name])}" for name in there)
+        return f"; the file has {pairs}, which type {self.kind} does not read" if pairs else ""
 
     def _way_out(self, key: str) -> str:
         """What to do about a key that is not read: storage can be given instead, a shape must be spelled otherwise."""

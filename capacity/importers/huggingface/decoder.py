@@ -40,14 +40,14 @@ def _positions(config: Config, facts: TypeFacts) -> int | None:
     keys = facts.keys.positions
     if not keys:
         return None
-    found, served = config.optional_count(keys), config.optional_count("model_max_length")
+    positions, served = config.optional_count(keys), config.optional_count("model_max_length")
     if facts.embedding.learned_positions:
         return config.count(keys)
-    if served and found and served != found:
-        config.notes.append(f"{keys[0]} is {found:,} and model_max_length {served:,}: the latter is taken")
-    if not served and not found:
+    if served and positions and served != positions:
+        config.notes.append(f"{keys[0]} is {positions:,} and model_max_length {served:,}: the latter is taken")
+    if not served and not positions:
         config.notes.append(f"{keys[0]} is absent: any context length is allowed")
-    return served or found
+    return served or positions
 
 
 def layer_norms(config: Config, facts: TypeFacts) -> Norms:
@@ -61,10 +61,10 @@ def layer_norms(config: Config, facts: TypeFacts) -> Norms:
 
 def _falcon_norms(config: Config) -> int:
     """Two, unless attention and feed-forward run in parallel after one norm."""
-    given = config.optional_count("num_ln_in_parallel_attn", maximum=2)
+    norms = config.optional_count("num_ln_in_parallel_attn", maximum=2)
     grouped, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
     if grouped:
-        return given or 2
+        return norms or 2
     return 1 if parallel else 2
 
 
@@ -83,11 +83,11 @@ def _before(
     config: Config, facts: TypeFacts, hidden: int, vocabulary: int, positions: int | None
 ) -> tuple[Tensor, ...]:
     embedding, width = facts.embedding, _table_width(config, facts.embedding, hidden)
-    found = [Tensor(name="embedding", shape=(vocabulary, width), part="embedding", read="rows")]
+    tensors = [Tensor(name="embedding", shape=(vocabulary, width), part="embedding", read="rows")]
     if width != hidden:
-        found.append(Tensor(name="project_in", shape=(hidden, width), part="mlp"))
+        tensors.append(Tensor(name="project_in", shape=(hidden, width), part="mlp"))
     if embedding.learned_positions:
-        found.append(
+        tensors.append(
             Tensor(
                 name="positions",
                 shape=((positions or 0) + embedding.position_offset, hidden),
@@ -96,22 +96,22 @@ def _before(
             )
         )
     if embedding.norm:
-        found.append(Tensor(name="embedding_norm", shape=(2 * hidden,), part="norm"))
-    return tuple(found)
+        tensors.append(Tensor(name="embedding_norm", shape=(2 * hidden,), part="norm"))
+    return tuple(tensors)
 
 
 def _after(config: Config, facts: TypeFacts, hidden: int, vocabulary: int, norms: Norms) -> tuple[Tensor, ...]:
-    found, width = [], _table_width(config, facts.embedding, hidden)
+    tensors, width = [], _table_width(config, facts.embedding, hidden)
     final = norms.parameters(hidden) // max(1, norms.count)
     if final and config.switch(facts.norms.final):
-        found.append(Tensor(name="final_norm", shape=(final,), part="norm"))
+        tensors.append(Tensor(name="final_norm", shape=(final,), part="norm"))
     if width != hidden:
-        found.append(Tensor(name="project_out", shape=(width, hidden), part="mlp"))
+        tensors.append(Tensor(name="project_out", shape=(width, hidden), part="mlp"))
     tied = config.flag(facts.keys.tied)
-    found.append(Tensor(name="lm_head", shape=(vocabulary, width), part="lm_head", tied=tied))
+    tensors.append(Tensor(name="lm_head", shape=(vocabulary, width), part="lm_head", tied=tied))
     if config.switch(facts.embedding.head_bias):
-        found.append(Tensor(name="lm_head_bias", shape=(vocabulary,), part="lm_head"))
-    return tuple(found)
+        tensors.append(Tensor(name="lm_head_bias", shape=(vocabulary,), part="lm_head"))
+    return tuple(tensors)
 
 
 def _table_width(config: Config, facts: EmbeddingFacts, hidden: int) -> int:

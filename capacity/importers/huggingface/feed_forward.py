@@ -19,7 +19,7 @@ def feed_forwards(config: Config, facts: TypeFacts, layers: int) -> list[FeedFor
     plain = None if all(sparse) else _dense(config, facts, experts.dense_width or facts.keys.intermediate)
     config.given(facts.keys.intermediate)
     config.given(experts.dense_width)
-    return [found for one in sparse if (found := routed if one else plain) is not None]
+    return [kind for one in sparse if (kind := routed if one else plain) is not None]
 
 
 def _dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:

@@ -128,5 +128,5 @@ def _text_part(data: Mapping[str, Any], kind: str) -> str | None:
 
 
 def _own_name(data: Mapping[str, Any]) -> str:
-    given = data.get("_name_or_path") or data.get("model_type") or "model"
-    return str(given).rstrip("/").rpartition("/")[2][:100] or "model"
+    name = data.get("_name_or_path") or data.get("model_type") or "model"
+    return str(name).rstrip("/").rpartition("/")[2][:100] or "model"

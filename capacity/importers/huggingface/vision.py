@@ -53,11 +53,11 @@ def vision_tables(data: Mapping[str, Any], where: str, *, stage: str = "vision")
     if shape["patch"] > shape["image"]:
         raise SpecError(f"{where}: patch_size {shape['patch']} is larger than the image, {shape['image']} px")
     rule = _token_rule(config, shape, facts)
-    made = _stage(config, shape, facts, rule, stage)
+    vision_stage = _stage(config, shape, facts, rule, stage)
     config.finish()
     uncounted = [facts["uncounted"]] if "uncounted" in facts else []
     notes = (*notes, *config.notes, *uncounted)
-    return Vision(made, {"stage": stage, "tokens": rule}, _source(facts), notes, tuple(config.assumed))
+    return Vision(vision_stage, {"stage": stage, "tokens": rule}, _source(facts), notes, tuple(config.assumed))
 
 
 def _vision_part(data: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
@@ -82,8 +82,8 @@ def vision_checkpoint(data: Mapping[str, Any], where: str) -> tuple[Checkpoint |
     """
     inner = data.get("vision_config")
     own = inner if isinstance(inner, Mapping) else {}
-    stated = {key: own[key] for key in ("torch_dtype", "dtype") if own.get(key) is not None}
-    return checkpoint_of(stated or data, where)
+    dtypes = {key: own[key] for key in ("torch_dtype", "dtype") if own.get(key) is not None}
+    return checkpoint_of(dtypes or data, where)
 
 
 def _source(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,30 +171,30 @@ def _before(
 ) -> list[dict[str, Any]]:
     width, extra = shape["width"], rule["extra_tokens"]
     inputs = shape["channels"] * shape["patch"] ** 2 * rule.get("temporal_patch", 1)
-    found = [_tensor("patch_embedding", [width, inputs])]
+    tensors = [_tensor("patch_embedding", [width, inputs])]
     if facts["patch_bias"]:
-        found.append(_tensor("patch_bias", [width]))
+        tensors.append(_tensor("patch_bias", [width]))
     if extra:
-        found.append(_tensor("class_and_registers", [extra, width], read="never"))
+        tensors.append(_tensor("class_and_registers", [extra, width], read="never"))
     if facts.get("learned_positions", True):
         # Registers have no position of their own; the class token does, but not in timm's models with registers.
         grid = (shape["image"] // shape["patch"]) ** 2
         of_class = 0 if timm else facts["extra_tokens"]
-        found.append(_tensor("positions", [grid + of_class, width], read="never"))
+        tensors.append(_tensor("positions", [grid + of_class, width], read="never"))
     if facts.get("mask_token") and not timm:
-        found.append(_tensor("mask_token", [width], read="never"))
+        tensors.append(_tensor("mask_token", [width], read="never"))
     if facts["pre_norm"]:
-        found.append(_tensor("pre_norm", [2 * width], part="norm"))
-    return found
+        tensors.append(_tensor("pre_norm", [2 * width], part="norm"))
+    return tensors
 
 
 def _after(config: Config, shape: Mapping[str, int], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     width, inner = shape["width"], shape["feed_forward"]
-    found = [_tensor("final_norm", [2 * width], part="norm")]
+    tensors = [_tensor("final_norm", [2 * width], part="norm")]
     if facts["pooling_head"] and (not config.has("vision_use_head") or config.flag("vision_use_head")):
         size = 4 * width**2 + 2 * width * inner + 8 * width + inner
-        found.append(_tensor("pooling_head", [size], read="never"))
-    return found
+        tensors.append(_tensor("pooling_head", [size], read="never"))
+    return tensors
 
 
 def _tensor(name: str, shape: list[int], *, part: str = "vision", read: str = "whole") -> dict[str, Any]:

@@ -92,10 +92,10 @@ def _preset(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]
         preset: Any = data
     else:
         sizes = [key for key in data if str(key).startswith("size")]
-        wanted = "size" + name.rsplit("-", 1)[-1].lower()
-        if wanted not in sizes:
-            raise SpecError(f"{where}: {unknown_name('size preset', wanted, sizes)}")
-        preset = data[wanted]
+        preset_name = "size" + name.rsplit("-", 1)[-1].lower()
+        if preset_name not in sizes:
+            raise SpecError(f"{where}: {unknown_name('size preset', preset_name, sizes)}")
+        preset = data[preset_name]
     if not isinstance(preset, Mapping) or not isinstance(preset.get(".*\\.rssm"), Mapping):
         raise SpecError(f"{where}: a size preset has a table '.*\\.rssm' with deter, hidden and classes")
     return preset

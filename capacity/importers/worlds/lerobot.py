@@ -66,9 +66,9 @@ def policy_changes(
 
 
 def _policy(config: Mapping[str, Any], where: str) -> str:
-    kind, known = ALIASES.get(str(config.get("type")), str(config.get("type"))), world_types()["policy"]
-    if kind not in known:
-        raise SpecError(f"{where}: {unknown_name('policy type', kind, known)}")
+    kind, policies = ALIASES.get(str(config.get("type")), str(config.get("type"))), world_types()["policy"]
+    if kind not in policies:
+        raise SpecError(f"{where}: {unknown_name('policy type', kind, policies)}")
     return kind
 
 
@@ -83,17 +83,17 @@ def _refuse_other_shapes(config: Config, only: Mapping[str, list[Any]]) -> None:
 
 def _local_copy(config: Config, key: str, allowed: list[Any]) -> bool:
     """Whether a key names an allowed model by a path of which the last part is its name; a note then says so."""
-    given = config.given(key) if config.has(key) else None
+    name = config.given(key) if config.has(key) else None
     hub_ids = [one for one in allowed if isinstance(one, str) and "/" in one]
-    if not isinstance(given, str) or given in allowed:
+    if not isinstance(name, str) or name in allowed:
         return False
-    last = given.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     meant = next((one for one in hub_ids if one.rpartition("/")[2] == last), None)
     if meant is None and hub_ids:
         raise config.fault(
             key,
             f"is supported for type {config.kind} only as {', '.join(hub_ids)}, or a local copy whose folder has that "
-            f"name, got {given!r:.80}; set it so where the weights are a copy",
+            f"name, got {name!r:.80}; set it so where the weights are a copy",
         )
     if meant is not None:
         config.notes.append(f"{key} is read as {meant}, by the last part of the path")
@@ -106,5 +106,5 @@ def _views(config: Config) -> int:
     if not isinstance(features, Mapping):
         raise config.fault("input_features", "must be a table")
     images = [key for key, item in features.items() if isinstance(item, Mapping) and item.get("type") == "VISUAL"]
-    seen = [key for key in images if ".empty_camera_" not in str(key)]
-    return len(seen) + (config.optional_count("empty_cameras", minimum=0) or 0)
+    cameras = [key for key in images if ".empty_camera_" not in str(key)]
+    return len(cameras) + (config.optional_count("empty_cameras", minimum=0) or 0)

@@ -25,9 +25,9 @@ def import_world_model(data: Mapping[str, Any], name: str, where: str) -> WorldM
     kind = str(data.get("model_type"))
     if kind == "openvla":
         return WorldModelSpec.parse(openvla_table(data, name, where), where)
-    known = [*world_types()["vision"], "openvla", "siglip", "clip", "dreamerv3 (a table with agent or size presets)"]
+    kinds = [*world_types()["vision"], "openvla", "siglip", "clip", "dreamerv3 (a table with agent or size presets)"]
     if kind not in (*world_types()["vision"], "siglip", "clip"):
-        raise SpecError(f"{where}: {unknown_name('model_type', kind, known)}")
+        raise SpecError(f"{where}: {unknown_name('model_type', kind, kinds)}")
     vision = vision_tables(data, where)
     checkpoint, stored = vision_checkpoint(data, where)
     tokens = vision.encoder["tokens"]

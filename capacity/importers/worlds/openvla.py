@@ -59,12 +59,12 @@ def openvla_table(data: Mapping[str, Any], name: str, where: str) -> dict[str, A
 
 def _timm_ids(data: Mapping[str, Any], where: str) -> list[str]:
     """Encoders in the order in which the fused backbone runs them: the last one is followed by the projector."""
-    ids, known = data.get("timm_model_ids"), world_types()["openvla"]["timm"]
+    ids, encoders = data.get("timm_model_ids"), world_types()["openvla"]["timm"]
     if not isinstance(ids, list) or not 1 <= len(ids) <= 4 or not all(isinstance(item, str) for item in ids):
         raise SpecError(f"{where}: timm_model_ids must be a list of 1 to 4 names, got {str(ids)[:60]!r}")
     for identifier in ids:
-        if identifier not in known:
-            raise SpecError(f"{where}: timm_model_ids: {unknown_name('encoder', identifier, known)}")
+        if identifier not in encoders:
+            raise SpecError(f"{where}: timm_model_ids: {unknown_name('encoder', identifier, encoders)}")
     return ids
 
 

@@ -20,11 +20,11 @@ def change_sections(
     not_evaluated: Sequence[NotEvaluated],
     *,
     time: str,
-    held: str,
+    capacity: str,
     words: Mapping[str, str] | None = None,
 ) -> list[Section]:
-    """The tables of a study's changes; ``time`` and ``held`` name what it judges and what memory holds."""
-    sections = [_answered(changes, time, held, words or {})] if changes else []
+    """The tables of a study's changes; ``time`` and ``capacity`` name what it judges and what memory holds."""
+    sections = [_answered(changes, time, capacity, words or {})] if changes else []
     if not_evaluated:
         rows = tuple([(Cell(item.what), Cell(item.reason)) for item in not_evaluated])
         columns = (Column("change", "text"), Column("reason", "text"))
@@ -39,7 +39,7 @@ def described(change: Change | None) -> str:
     return f"{change.what} ({change.given_as})" if change.given_as else change.what
 
 
-def _answered(changes: Sequence[Change], time: str, held: str, words: Mapping[str, str]) -> Section:
+def _answered(changes: Sequence[Change], time: str, capacity: str, words: Mapping[str, str]) -> Section:
     columns = (
         Column("change", "text"),
         Column("given as", "text"),
@@ -47,7 +47,7 @@ def _answered(changes: Sequence[Change], time: str, held: str, words: Mapping[st
         Column("verdict", "id"),
         Column(time, rank=2),
         Column("memory", rank=4),
-        Column(held, rank=3),
+        Column(capacity, rank=3),
     )
     rows = tuple([_row(change, words) for change in changes])
     return Section("Changes", columns, rows, caption=CAPTION)

@@ -27,7 +27,7 @@ def control_sheet(plan: ControlPlan) -> Sheet:
     sections = [phase_section(plan.decision), _cycle(plan), _shares(plan), _robots(plan.robots)]
     if plan.schedules:
         sections.insert(0, _schedules(plan))
-    sections += change_sections(plan.changes, plan.not_evaluated, time="latency", held="robots in memory")
+    sections += change_sections(plan.changes, plan.not_evaluated, time="latency", capacity="robots in memory")
     return Sheet(
         title=f"{plan.model} on {plan.part}",
         head=tuple(_head(plan)),
@@ -51,8 +51,8 @@ def _head(plan: ControlPlan) -> Iterator[Line]:
     yield Line(("input: ", *_inputs(plan.inputs)))
     yield Line(("decision: ", *time_words(plan.decision)))
     if plan.verdict.fits:
-        wanted = Cell(1 / timing.period_s, "action/s")
-        applied = (Cell(plan.control_per_s, "action/s"), " of ", wanted, " actions per second applied")
+        target = Cell(1 / timing.period_s, "action/s")
+        applied = (Cell(plan.control_per_s, "action/s"), " of ", target, " actions per second applied")
         replans = ("; replans every ", Cell(plan.interval_s, "s"), "; reaction time ", Cell(plan.reaction_s, "s"))
         yield Line((*applied, *replans))
     yield Line(_binding(plan))
@@ -122,15 +122,15 @@ def _binding(plan: ControlPlan) -> Parts:
     return (f"largest part of the cycle: {plan.binds}, ", share, side)
 
 
-def _inputs(given: Inputs) -> Parts:
-    sizes = " and ".join(f"{height} x {width}" for height, width in given.image_px)
-    frames = f" of {counted(given.frames, 'frame')}" if given.frames > 1 else ""
-    views = counted(given.views, "view")
-    images = f"{views}{frames} at {sizes} px ({given.image_tokens:,} tokens), " if sizes else ""
-    state = f", {given.state_tokens:,} state tokens" if given.state_tokens else ""
-    steps = f", {given.steps:,} steps" if given.steps > 1 else ""
-    actions = counted(given.chunk_actions, "action")
-    return (f"{images}{given.text_tokens:,} text tokens{state}; {given.head} head{steps}, {actions} per decision",)
+def _inputs(inputs: Inputs) -> Parts:
+    sizes = " and ".join(f"{height} x {width}" for height, width in inputs.image_px)
+    frames = f" of {counted(inputs.frames, 'frame')}" if inputs.frames > 1 else ""
+    views = counted(inputs.views, "view")
+    images = f"{views}{frames} at {sizes} px ({inputs.image_tokens:,} tokens), " if sizes else ""
+    state = f", {inputs.state_tokens:,} state tokens" if inputs.state_tokens else ""
+    steps = f", {inputs.steps:,} steps" if inputs.steps > 1 else ""
+    actions = counted(inputs.chunk_actions, "action")
+    return (f"{images}{inputs.text_tokens:,} text tokens{state}; {inputs.head} head{steps}, {actions} per decision",)
 
 
 def _power_mode_note(power: PowerSetting) -> str:
@@ -178,8 +178,8 @@ def _rates(plan: ControlPlan) -> Iterator[Row]:
 def _memory(plan: ControlPlan) -> Iterator[Row]:
     yield Cell("memory"), Cell(plan.needed_bytes, "B", note=("of ", Cell(plan.usable_bytes, "B"), " usable"))
     if plan.runtime_bytes:
-        left = ("context and libraries, not counted in memory; ", Cell(plan.left_bytes, "B"), " are left for it")
-        yield Cell("runtime"), Cell(plan.runtime_bytes, "B", note=left)
+        note = ("context and libraries, not counted in memory; ", Cell(plan.left_bytes, "B"), " are left for it")
+        yield Cell("runtime"), Cell(plan.runtime_bytes, "B", note=note)
 
 
 def _shares(plan: ControlPlan) -> Section:

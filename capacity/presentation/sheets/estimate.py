@@ -52,8 +52,8 @@ def _range(seconds: Any) -> tuple[str | Cell, ...]:
 
 def _ends(seconds: Any) -> tuple[float | None, float | None]:
     """Least and most of an array of times, None where no point has one."""
-    known = np.asarray(seconds)[np.isfinite(seconds)]
-    return (float(known.min()), float(known.max())) if known.size else (None, None)
+    finite = np.asarray(seconds)[np.isfinite(seconds)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (None, None)
 
 
 def _times(estimate: Estimate) -> Section:
@@ -72,7 +72,7 @@ def _times(estimate: Estimate) -> Section:
 
 def _grid(estimate: Estimate) -> Section:
     """Least and most of each kind of time over the points that have one."""
-    named = {
+    times = {
         "bound": (estimate.bound, "computed"),
         "roofline": (estimate.roofline, "computed"),
         "attainable": (estimate.attainable, ""),
@@ -81,7 +81,7 @@ def _grid(estimate: Estimate) -> Section:
         "high end of the band": (estimate.high, estimate.evidence),
     }
     rows = []
-    for name, (seconds, evidence) in named.items():
+    for name, (seconds, evidence) in times.items():
         if seconds is not None:
             least, most = _ends(seconds)
             count = int(np.sum(np.isfinite(seconds)))

@@ -30,7 +30,7 @@ def frames_sheet(plan: FramePlan) -> Sheet:
             _section("Frames", _frames(plan)),
             _section("Sessions", _sessions(plan)),
             phase_section(plan.decision),
-            *change_sections(plan.changes, plan.not_evaluated, time="frame", held="sessions in memory"),
+            *change_sections(plan.changes, plan.not_evaluated, time="frame", capacity="sessions in memory"),
         ),
         assumptions=unique((*plan.assumed, *plan.decision.assumed)),
         notes=unique((*plan.notes, *plan.decision.notes)),
@@ -52,8 +52,8 @@ def _frames(plan: FramePlan) -> Iterator[Row]:
     yield Cell("frame"), Cell(plan.frame_s, "s", note="of each session, all sessions in one batch")
     yield Cell("frame bound"), Cell(plan.frame_bound_s, "s", note="on datasheet ceilings")
     rate = Cell(1 / plan.budget_s)
-    wanted = (rate, " frame" if figure(rate) == "1" else " frames", " per second requested")
-    yield Cell("budget"), Cell(plan.budget_s, "s", note=wanted)
+    note = (rate, " frame" if figure(rate) == "1" else " frames", " per second requested")
+    yield Cell("budget"), Cell(plan.budget_s, "s", note=note)
     yield Cell("frame rate"), Cell(plan.frames_per_s, "1/s", note="per session", digits=2)
     yield Cell("start of a session"), Cell(plan.start_s, "s", note="encodes the prompt, once per session")
 
@@ -61,9 +61,9 @@ def _frames(plan: FramePlan) -> Iterator[Row]:
 def _sessions(plan: FramePlan) -> Iterator[Row]:
     yield Cell("sessions in time"), Cell(plan.sessions_in_time, "session", note="that keep the frame rate in one batch")
     unlimited = plan.sessions_in_memory >= LARGEST_COUNT
-    held = ("of ", Cell(plan.session_bytes, "B"), " each, ", Cell(plan.cache_tokens, "token"), " tokens in the cache")
+    note = ("of ", Cell(plan.session_bytes, "B"), " each, ", Cell(plan.cache_tokens, "token"), " tokens in the cache")
     in_memory = (
-        Cell(None, note="not limited by memory") if unlimited else Cell(plan.sessions_in_memory, "session", note=held)
+        Cell(None, note="not limited by memory") if unlimited else Cell(plan.sessions_in_memory, "session", note=note)
     )
     yield Cell("sessions in memory"), in_memory
     yield Cell("cache growth"), Cell(plan.growth_bytes_per_s, "B/s", note="per session")

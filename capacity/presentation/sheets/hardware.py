@@ -37,10 +37,10 @@ def parts_sheet(parts: Sequence[HardwareSpec], computes: str) -> Sheet:
 def _part(part: HardwareSpec, computes: str) -> Row:
     peak = part.peak(computes)
     ridge = None if peak is None else peak / part.memory.bytes_per_s
-    known = part.memory.capacity_bytes is not None
+    has_capacity = part.memory.capacity_bytes is not None
     return (
         Cell(part.id or part.name),
-        Cell(part.memory.capacity_bytes, "B", part.evidence("memory.capacity_bytes") if known else "", digits=1),
+        Cell(part.memory.capacity_bytes, "B", part.evidence("memory.capacity_bytes") if has_capacity else "", digits=1),
         Cell(part.memory.bytes_per_s, "B/s"),
         Cell(peak, "FLOP/s"),
         Cell(ridge, digits=0),

@@ -42,8 +42,8 @@ def runtime_words(left_bytes: int, runtime_bytes: int) -> Parts:
 
 def shared_words(shared: SharedMemory) -> Parts:
     """That the system shares the memory, and what is set aside for it."""
-    kept = Cell(shared.set_aside_bytes, "B")
-    aside: Parts = (kept, " set aside for them") if shared.set_aside_bytes else ("nothing is set aside for them",)
+    set_aside = Cell(shared.set_aside_bytes, "B")
+    aside: Parts = (set_aside, " set aside for them") if shared.set_aside_bytes else ("nothing is set aside for them",)
     more: Parts = (", which keep about ", Cell(shared.expected_bytes, "B")) if shared.expected_bytes else ()
     return ("memory shared with the system and other programs", *more, ": ", *aside, "; --taken sets more aside")
 
@@ -81,8 +81,8 @@ def shortage_words(shortage: Shortage) -> Parts:
         return ("weights alone need ", needed, " of ", usable, " usable per device")
     if shortage.binding == "max_sequences":
         return ("max_sequences ", Cell(shortage.max_sequences, "sequence"), " limits the batch")
-    held, requested = Cell(shortage.max_batch, "sequence"), Cell(shortage.batch, "sequence")
-    return ("memory holds ", held, " of the ", requested, " sequences")
+    max_batch, requested = Cell(shortage.max_batch, "sequence"), Cell(shortage.batch, "sequence")
+    return ("memory holds ", max_batch, " of the ", requested, " sequences")
 
 
 def _max_sequences(sizing: Sizing) -> int | None:

@@ -81,14 +81,14 @@ def world_model_sheet(world: WorldModelSpec, summary: Mapping[str, Any]) -> Shee
     """One world model: what enters and leaves a decision, its network, residents and sources."""
     network = model_sheet(world.model, summary)
     residents = tuple((Cell(item.name), Cell(item.held_bytes, "B")) for item in world.residents)
-    held = Section("Held with the network", (Column("part", "text"), Column("size")), residents)
+    resident_section = Section("Held with the network", (Column("part", "text"), Column("size")), residents)
     checkpoint = world.model.checkpoint.sources if world.model.checkpoint else ()
     sources = tuple(dict.fromkeys((*world.sources, *world.model.sources, *checkpoint)))
     summary_lines = str(world).splitlines()[:2]
     return Sheet(
         title=world.name,
         head=(*(Line(line.strip()) for line in summary_lines), *_stored(world.model)),
-        sections=(*network.sections, held) if residents else network.sections,
+        sections=(*network.sections, resident_section) if residents else network.sections,
         listings=(Listing("Sources", source_lines(sources)),),
         assumptions=unique((*world.assumed, *world.model.assumed)),
         notes=unique((*world.notes, *world.model.notes)),

@@ -52,5 +52,5 @@ def _row(run: list[MomentRow], moments: ActivationMoments) -> tuple[Cell, ...]:
     first, last = run[0], run[-1]
     layers = "" if first.layer is None else str(first.layer) if len(run) == 1 else f"{first.layer} to {last.layer}"
     peak: Tone = "doubtful" if first.held_bytes == moments.peak_bytes else ""
-    held = Cell(first.held_bytes, "B", tone=peak)
-    return (Cell(first.moment), Cell(first.stage), Cell(layers), held, Cell(", ".join(first.tensors)))
+    size = Cell(first.held_bytes, "B", tone=peak)
+    return (Cell(first.moment), Cell(first.stage), Cell(layers), size, Cell(", ".join(first.tensors)))

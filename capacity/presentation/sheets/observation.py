@@ -8,38 +8,39 @@ from capacity.validation.observation import Observation
 MAX_PARTS = 8
 
 
-def observation_sheet(seen: Observation) -> Sheet:
+def observation_sheet(result: Observation) -> Sheet:
     """The sheet of an observed pass."""
-    weights = ("weights ", Cell(seen.weight_bytes, "B"), " in ", Cell(seen.parameter_count, "parameter"), " parameters")
-    sections = [_held(seen)]
-    if seen.estimates:
-        sections.append(_estimates(seen))
-    if seen.parts:
-        sections.append(_outputs(seen))
+    parameters = Cell(result.parameter_count, "parameter")
+    weights = ("weights ", Cell(result.weight_bytes, "B"), " in ", parameters, " parameters")
+    sections = [_held(result)]
+    if result.estimates:
+        sections.append(_estimates(result))
+    if result.parts:
+        sections.append(_outputs(result))
     return Sheet(
         title="Memory of a forward pass",
-        head=(Line((*weights, ", live peak ", Cell(seen.live_peak_bytes, "B"))),),
+        head=(Line((*weights, ", live peak ", Cell(result.live_peak_bytes, "B"))),),
         sections=tuple(sections),
         assumptions=(),
         notes=(),
-        not_modelled=seen.blind_spots,
+        not_modelled=result.blind_spots,
     )
 
 
-def _held(seen: Observation) -> Section:
-    held = {
-        "weights": seen.weight_bytes,
-        "buffers": seen.buffer_bytes,
-        "inputs": seen.input_bytes,
-        "live peak": seen.live_peak_bytes,
+def _held(result: Observation) -> Section:
+    sizes = {
+        "weights": result.weight_bytes,
+        "buffers": result.buffer_bytes,
+        "inputs": result.input_bytes,
+        "live peak": result.live_peak_bytes,
     }
-    if seen.cuda_peak_bytes is not None:
-        held["allocator peak"] = seen.cuda_peak_bytes
-    rows = tuple((Cell(name), Cell(count, "B", "measured")) for name, count in held.items())
+    if result.cuda_peak_bytes is not None:
+        sizes["allocator peak"] = result.cuda_peak_bytes
+    rows = tuple((Cell(name), Cell(count, "B", "measured")) for name, count in sizes.items())
     return Section("Held", (Column("use", "text"), Column("size")), rows)
 
 
-def _estimates(seen: Observation) -> Section:
+def _estimates(result: Observation) -> Section:
     rows = tuple(
         (
             Cell(item.quantity),
@@ -48,14 +49,14 @@ def _estimates(seen: Observation) -> Section:
             Cell(item.ratio, "ratio", digits=3),
             Cell(item.counter),
         )
-        for item in seen.estimates
+        for item in result.estimates
     )
     columns = (Column("quantity", "text"), Column("estimated"), Column("observed"), Column("ratio"))
     return Section("Estimates compared with counters", (*columns, Column("counter", "text", 1)), rows)
 
 
-def _outputs(seen: Observation) -> Section:
-    largest = sorted(seen.parts, key=lambda part: -part.output_bytes)[:MAX_PARTS]
+def _outputs(result: Observation) -> Section:
+    largest = sorted(result.parts, key=lambda part: -part.output_bytes)[:MAX_PARTS]
     rows = tuple(
         (Cell(part.name or "(whole)"), Cell(part.output_bytes, "B"), Cell(part.calls, "call"), Cell(part.kind))
         for part in largest

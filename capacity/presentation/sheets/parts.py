@@ -48,8 +48,8 @@ def _where(table: PartTable) -> Line:
     batch, tokens = Cell(table.batch, "sequence"), Cell(table.memory_tokens, "token")
     devices = table.deployment["tensor_parallel"] * table.deployment["pipeline_parallel"]
     devices *= table.deployment["data_parallel"]
-    given = counted(devices, "device")
-    return Line(("batch ", batch, " at ", tokens, f" tokens; given {given} per replica, more where needed"))
+    replica = counted(devices, "device")
+    return Line(("batch ", batch, " at ", tokens, f" tokens; given {replica} per replica, more where needed"))
 
 
 def _answered(table: PartTable, rows: Sequence[PartRow]) -> Section:

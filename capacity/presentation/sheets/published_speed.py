@@ -10,29 +10,29 @@ from capacity.validation.compare import Errors, Pair
 from capacity.validation.published_speed import Agreement, PublishedSpeed
 
 
-def speed_sheet(found: PublishedSpeed, *, every_row: bool = False) -> Sheet:
+def speed_sheet(result: PublishedSpeed, *, every_row: bool = False) -> Sheet:
     """The sheet of tables of published speeds, on request with every row."""
-    count, above = Cell(len(found.pairs), "row"), Cell(len(found.above), "row")
-    verdict = ("no bound is above its measurement, of ", count, " rows") if found.bounds_hold else (
+    count, above = Cell(len(result.pairs), "row"), Cell(len(result.above), "row")
+    verdict = ("no bound is above its measurement, of ", count, " rows") if result.bounds_hold else (
         "a bound is ABOVE its measurement in ", above, " of ", count, " rows")  # fmt: skip
-    head = [Line(verdict, "good" if found.bounds_hold else "bad")]
-    if found.single_stream_median is not None:
-        share = Cell(found.single_stream_median, "ratio", digits=2)
+    head = [Line(verdict, "good" if result.bounds_hold else "bad")]
+    if result.single_stream_median is not None:
+        share = Cell(result.single_stream_median, "ratio", digits=2)
         head.append(Line(("bound / measured of single streams on one device, engines with graphs: median ", share)))
-    sections = [_agreements(found.agreements)]
-    sections += [_rows("Bounds above the measurement", found.above)] if found.above else []
-    sections += [_rows("Rows", found.pairs)] if every_row else []
+    sections = [_agreements(result.agreements)]
+    sections += [_rows("Bounds above the measurement", result.above)] if result.above else []
+    sections += [_rows("Rows", result.pairs)] if every_row else []
     return Sheet(
         title="Published speed",
         head=tuple(head),
         sections=tuple(sections),
         listings=(
-            Listing("Rows listed apart", _reasons(found.apart)),
-            Listing("Rows left out", _reasons(found.left_out)),
+            Listing("Rows listed apart", _reasons(result.apart)),
+            Listing("Rows left out", _reasons(result.left_out)),
         ),
-        assumptions=found.assumed,
-        notes=found.notes,
-        not_modelled=found.not_modelled,
+        assumptions=result.assumed,
+        notes=result.notes,
+        not_modelled=result.not_modelled,
     )
 
 
@@ -67,18 +67,18 @@ def _agreements(agreements: Sequence[Agreement]) -> Section:
     return Section("Bounds and attainable times by kind of row", columns, tuple(map(_agreement, agreements)))
 
 
-def _agreement(found: Agreement) -> tuple[Cell, ...]:
+def _agreement(agreement: Agreement) -> tuple[Cell, ...]:
     return (
-        Cell(found.group),
-        Cell(found.rows, "row"),
-        Cell(found.above, "row", tone="bad" if found.above else ""),
-        Cell(found.bound_median, "ratio", digits=2),
-        Cell(found.bound_p10, "ratio", digits=2),
-        Cell(found.bound_max, "ratio", digits=2),
-        Cell(found.attainable_median, "ratio", digits=2),
-        Cell(found.attainable_p10, "ratio", digits=2),
-        Cell(found.attainable_max, "ratio", digits=2),
-        Cell(found.attainable_above, "row"),
+        Cell(agreement.group),
+        Cell(agreement.rows, "row"),
+        Cell(agreement.above, "row", tone="bad" if agreement.above else ""),
+        Cell(agreement.bound_median, "ratio", digits=2),
+        Cell(agreement.bound_p10, "ratio", digits=2),
+        Cell(agreement.bound_max, "ratio", digits=2),
+        Cell(agreement.attainable_median, "ratio", digits=2),
+        Cell(agreement.attainable_p10, "ratio", digits=2),
+        Cell(agreement.attainable_max, "ratio", digits=2),
+        Cell(agreement.attainable_above, "row"),
     )
 
 

@@ -21,57 +21,57 @@ Row = tuple[Cell, ...]
 UNEXPLAINED = "NOT EXPLAINED"
 
 
-def world_sheet(found: WorldValidation) -> Sheet:
+def world_sheet(result: WorldValidation) -> Sheet:
     """The sheet of a table of published measurements; sections without a row are left out."""
     sections = (
-        _not_judged(found.unjudged),
-        _exceeded(found.exceeded),
-        _modes(found.modes),
-        _conflicts(found.conflicts),
-        _memory(found.memory),
-        _memory_outside(found.memory),
-        _pairs(found.pairs),
+        _not_judged(result.unjudged),
+        _exceeded(result.exceeded),
+        _modes(result.modes),
+        _conflicts(result.conflicts),
+        _memory(result.memory),
+        _memory_outside(result.memory),
+        _pairs(result.pairs),
     )
     return Sheet(
         title="Published measurements of world models",
-        head=tuple(_head(found)),
+        head=tuple(_head(result)),
         sections=tuple(section for section in sections if section.rows),
-        assumptions=found.assumed,
-        notes=found.notes,
-        not_modelled=found.not_modelled,
+        assumptions=result.assumed,
+        notes=result.notes,
+        not_modelled=result.not_modelled,
     )
 
 
-def _head(found: WorldValidation) -> list[Line]:
-    rows, judged = Cell(found.rows, "row"), Cell(len(found.pairs), "row")
-    above, bounds = Cell(len(found.exceeded), "row"), Cell(found.bound_rows, "row")
+def _head(result: WorldValidation) -> list[Line]:
+    rows, judged = Cell(result.rows, "row"), Cell(len(result.pairs), "row")
+    above, bounds = Cell(len(result.exceeded), "row"), Cell(result.bound_rows, "row")
     return [
-        Line("passed" if found.passed else "FAILED", "good" if found.passed else "bad"),
+        Line("passed" if result.passed else "FAILED", "good" if result.passed else "bad"),
         Line((rows, " rows, of which ", judged, " times are judged")),
         Line(("bounds: ", above, " of ", bounds, " rows with a stated format lie above the measurement")),
-        _target(found),
+        _target(result),
     ]
 
 
-def _target(found: WorldValidation) -> Line:
-    if found.target_median is None or found.target_within is None:
+def _target(result: WorldValidation) -> Line:
+    if result.target_median is None or result.target_within is None:
         return Line("target: no graph or TensorRT row that another source could predict", "doubtful")
     words = (
-        f"target {'met' if found.target_met else 'MISSED'}: graph and TensorRT, source left out, ",
-        Cell(found.target_rows, "row"),
+        f"target {'met' if result.target_met else 'MISSED'}: graph and TensorRT, source left out, ",
+        Cell(result.target_rows, "row"),
         " rows: median error ",
-        Cell(found.target_median, "1"),
+        Cell(result.target_median, "1"),
         " (at most ",
         Cell(TARGET_MEDIAN, "1", digits=0),
         "), ",
-        Cell(found.target_within, "1", digits=0),
+        Cell(result.target_within, "1", digits=0),
         " within ",
         Cell(WITHIN, "1", digits=0),
         " (at least ",
         Cell(TARGET_WITHIN, "1", digits=0),
         ")",
     )
-    return Line(words, "good" if found.target_met else "bad")
+    return Line(words, "good" if result.target_met else "bad")
 
 
 def _not_judged(reasons: dict[str, tuple[str, ...]]) -> Section:

@@ -19,38 +19,38 @@ VERDICTS: dict[bool | None, tuple[str, Tone]] = {
 }
 
 
-def reference_sheet(found: ReferenceCheck, *, every_run: bool = False) -> Sheet:
+def reference_sheet(result: ReferenceCheck, *, every_run: bool = False) -> Sheet:
     """The sheet of all comparisons; with ``every_run`` each run instead of their summaries."""
-    blank = [device for device in DEVICES.values() if _unmeasured(found.targets, device)]
-    sections = [_targets([target for target in found.targets if target.device not in blank])]
+    blank = [device for device in DEVICES.values() if _unmeasured(result.targets, device)]
+    sections = [_targets([target for target in result.targets if target.device not in blank])]
     if every_run:
-        sections += _every_run(found.pairs)
+        sections += _every_run(result.pairs)
     else:
-        sections += [*_errors(found.pairs), *_models(found.pairs), _evidence(found)]
+        sections += [*_errors(result.pairs), *_models(result.pairs), _evidence(result)]
     return Sheet(
         title="Estimates compared with measured runs",
-        head=(_verdict(found.targets), *(_blank(device) for device in blank)),
+        head=(_verdict(result.targets), *(_blank(device) for device in blank)),
         sections=tuple(sections),
         listings=(
-            Listing("Runs of another kernel", found.other_kernels),
-            Listing("Accepted runs without an estimate", _first(found.not_compared)),
-            Listing("Rejected runs", _first(found.rejected)),
+            Listing("Runs of another kernel", result.other_kernels),
+            Listing("Accepted runs without an estimate", _first(result.not_compared)),
+            Listing("Rejected runs", _first(result.rejected)),
         ),
-        assumptions=found.assumed,
-        notes=found.notes,
-        not_modelled=found.not_modelled,
+        assumptions=result.assumed,
+        notes=result.notes,
+        not_modelled=result.not_modelled,
     )
 
 
 def _verdict(targets: Sequence[Target]) -> Line:
-    kept, missed, unjudged = (sum(target.kept is verdict for target in targets) for verdict in (True, False, None))
-    words = (Cell(kept), " targets kept, ", Cell(missed), " missed, ", Cell(unjudged), " not judged")
+    met, missed, unjudged = (sum(target.kept is verdict for target in targets) for verdict in (True, False, None))
+    words = (Cell(met), " targets kept, ", Cell(missed), " missed, ", Cell(unjudged), " not judged")
     return Line(words, "bad" if missed else "good")
 
 
 def _unmeasured(targets: Sequence[Target], device: str) -> bool:
-    mine = [target for target in targets if target.device == device]
-    return bool(mine) and all(target.reason == NO_RUN for target in mine)
+    of_device = [target for target in targets if target.device == device]
+    return bool(of_device) and all(target.reason == NO_RUN for target in of_device)
 
 
 def _blank(device: str) -> Line:
@@ -89,9 +89,9 @@ def _errors(pairs: Sequence[RunPair]) -> Iterator[Section]:
         Column("worst", rank=1),
         Column("in band", rank=1),
     )
-    for source, mine in by_group(pairs, lambda pair: pair.source).items():
+    for source, of_source in by_group(pairs, lambda pair: pair.source).items():
         rows = []
-        for quantity, group in by_group(mine, lambda pair: pair.group).items():
+        for quantity, group in by_group(of_source, lambda pair: pair.group).items():
             error = summarise(group)
             errors = (Cell(value, "1") for value in (error.mean_absolute, error.p90, error.worst))
             inside = Cell("") if error.in_band is None else Cell(error.in_band, "1", digits=0)
@@ -168,12 +168,12 @@ def _run_verdict(pair: RunPair) -> Cell:
     return Cell(words[0] if good else words[1], tone="" if good else "bad")
 
 
-def _evidence(found: ReferenceCheck) -> Section:
+def _evidence(result: ReferenceCheck) -> Section:
     """What each quantity rests on, by kind of evidence."""
-    kinds = list(next(iter(found.matrix.values())))
+    kinds = list(next(iter(result.matrix.values())))
     counted = {"computed": "", "published": " (rows)", "calibrated": " (fits)"}
     columns = (Column("quantity", "text"), *(Column(kind + counted.get(kind, " (runs)")) for kind in kinds))
-    rows = tuple((Cell(name), *(_support(row[kind]) for kind in kinds)) for name, row in found.matrix.items())
+    rows = tuple((Cell(name), *(_support(row[kind]) for kind in kinds)) for name, row in result.matrix.items())
     return Section("Evidence of each estimate", columns, rows)
 
 

@@ -98,9 +98,9 @@ def ledger_section(ledger: Ledger, where: str, *, stages: int) -> Section:
         (Cell("margin"), Cell(ledger.margin_bytes, "B", tone=tone), _share(ledger.margin_bytes, ledger)),
     ]
     if ledger.runtime_bytes:
-        left: Tone = "good" if ledger.left_bytes >= ledger.runtime_bytes else "bad"
+        rest_tone: Tone = "good" if ledger.left_bytes >= ledger.runtime_bytes else "bad"
         rows.append((Cell("runtime (not in total)"), Cell(ledger.runtime_bytes, "B", "assumed"), Cell("")))
-        rows.append((Cell("left for the runtime"), Cell(ledger.left_bytes, "B", tone=left), Cell("")))
+        rows.append((Cell("left for the runtime"), Cell(ledger.left_bytes, "B", tone=rest_tone), Cell("")))
     rows.append((Cell("capacity of the device"), Cell(ledger.capacity_bytes, "B"), Cell("")))
     return Section(
         title=f"Memory per device{devices}{rank}" + (f", {where}" if where else ""),
@@ -128,12 +128,12 @@ def _limits_and_times(sizing: Sizing) -> Section:
 
 
 def _limits(sizing: Sizing) -> Iterator[Row]:
-    known = sizing.evidence
+    evidence = sizing.evidence
     batch = ("sequences of ", Cell(sizing.memory_tokens, "token"), " tokens")
     ends = CONTEXT_ENDS[sizing.max_context_bound_by]
     context = ("tokens at batch ", Cell(sizing.batch, "sequence"), f"; {ends}")
-    yield Cell("max batch"), Cell(sizing.max_batch, "sequence", known["max_batch"], batch)
-    yield Cell("max context"), Cell(sizing.max_context_tokens, "token", known["max_context"], context)
+    yield Cell("max batch"), Cell(sizing.max_batch, "sequence", evidence["max_batch"], batch)
+    yield Cell("max context"), Cell(sizing.max_context_tokens, "token", evidence["max_context"], context)
 
 
 def _times(sizing: Sizing) -> Iterator[Row]:
@@ -181,7 +181,7 @@ def what_if_sheet(answer: WhatIf, *, prefill_operators: bool = False) -> Sheet:
     """The sheet of a sizing with the changes tried; of those that no bound excludes the cheapest is named."""
     sheet, objectives = sizing_sheet(answer.sizing, prefill_operators=prefill_operators), answer.sizing.objectives
     words = {} if objectives else {"met": "fits"}
-    tables = change_sections(answer.changes, answer.not_evaluated, time="TPOT", held="max batch", words=words)
+    tables = change_sections(answer.changes, answer.not_evaluated, time="TPOT", capacity="max batch", words=words)
     enough = "fits and that no bound excludes" if objectives else "fits"
     line = Line(f"cheapest change that {enough}: {described(answer.cheapest)}")
     head = sheet.head if answer.holds else (*sheet.head, line)

@@ -18,42 +18,42 @@ ENDS = {
 }
 
 
-def sustained_sheet(found: Sustained) -> Sheet:
+def sustained_sheet(result: Sustained) -> Sheet:
     """The sheet of a replica in steady state."""
     return Sheet(
-        title=f"{found.model} on {found.devices} x {found.part}, sustained",
-        head=tuple(_head(found)),
-        sections=sustained_sections(found),
-        assumptions=found.assumed,
-        notes=unique(found.notes),
-        not_modelled=found.not_modelled,
+        title=f"{result.model} on {result.devices} x {result.part}, sustained",
+        head=tuple(_head(result)),
+        sections=sustained_sections(result),
+        assumptions=result.assumed,
+        notes=unique(result.notes),
+        not_modelled=result.not_modelled,
     )
 
 
-def sustained_sections(found: Sustained) -> tuple[Section, ...]:
+def sustained_sections(result: Sustained) -> tuple[Section, ...]:
     """Tables of rates; prefill and decode of the same requests share the device."""
-    now = found.at_concurrency
+    now = result.at_concurrency
     many = "requests" if now.concurrency > 1 else "request"
-    sections = [_rates(found, now, f"Sustained with {now.concurrency:,} {many} in flight, per replica")]
-    if found.largest is not None and found.largest.concurrency != now.concurrency:
-        ends = ENDS[found.ended_by]
-        sections.append(_rates(found, found.largest, f"At most {found.largest.concurrency:,} in flight, {ends}"))
-    if found.arrivals is not None:
-        sections.append(_arrivals(found, found.arrivals))
+    sections = [_rates(result, now, f"Sustained with {now.concurrency:,} {many} in flight, per replica")]
+    if result.largest is not None and result.largest.concurrency != now.concurrency:
+        ends = ENDS[result.ended_by]
+        sections.append(_rates(result, result.largest, f"At most {result.largest.concurrency:,} in flight, {ends}"))
+    if result.arrivals is not None:
+        sections.append(_arrivals(result, result.arrivals))
     return tuple(sections)
 
 
-def _head(found: Sustained) -> Iterator[Line]:
-    largest, side = found.largest, SIDES[found.rests_on]
+def _head(result: Sustained) -> Iterator[Line]:
+    largest, side = result.largest, SIDES[result.rests_on]
     if largest is None:
-        words = "memory holds no request" if found.ended_by == "memory" else "no request keeps the objectives"
+        words = "memory holds no request" if result.ended_by == "memory" else "no request keeps the objectives"
         yield Line(words, "bad")
         return
     rate = Cell(largest.tokens_per_s.best, "token/s", digits=0)
     at = ("sustains up to ", rate, " with ", Cell(largest.concurrency, "request"), " requests in flight")
-    yield Line((*at, f" ({side}; {ENDS[found.ended_by]})"))
-    if found.arrivals is not None:
-        yield _verdict(found.arrivals)
+    yield Line((*at, f" ({side}; {ENDS[result.ended_by]})"))
+    if result.arrivals is not None:
+        yield _verdict(result.arrivals)
 
 
 def _verdict(arrivals: Arrivals) -> Line:
@@ -65,11 +65,11 @@ def _verdict(arrivals: Arrivals) -> Line:
     return Line((*words, "; objectives kept" if arrivals.within else "; objectives missed"), _tone(arrivals.within))
 
 
-def _tone(kept: bool) -> Tone:
-    return "good" if kept else "bad"
+def _tone(objectives_met: bool) -> Tone:
+    return "good" if objectives_met else "bad"
 
 
-def _rates(found: Sustained, rates: Rates, title: str) -> Section:
+def _rates(result: Sustained, rates: Rates, title: str) -> Section:
     rows = (
         ("requests", rates.requests_per_s, "request/s", 2),
         ("output tokens", rates.tokens_per_s, "token/s", 0),
@@ -80,7 +80,7 @@ def _rates(found: Sustained, rates: Rates, title: str) -> Section:
     return Section(
         title=title,
         columns=(Column("figure", "text"), *(Column(SIDES[side]) for side in sides)),
-        rows=tuple(_row(row, sides, found.evidence) for row in rows if row[1] is not None),
+        rows=tuple(_row(row, sides, result.evidence) for row in rows if row[1] is not None),
         caption="Prompts are prefilled alone, between the decode steps of the others.",
         evidence=None,
     )
@@ -92,8 +92,8 @@ def _row(row: tuple[str, Figure | None, str, int | None], sides: list[str], evid
     return (Cell(name), *cells)
 
 
-def _arrivals(found: Sustained, arrivals: Arrivals) -> Section:
-    side = SIDES[found.rests_on]
+def _arrivals(result: Sustained, arrivals: Arrivals) -> Section:
+    side = SIDES[result.rests_on]
     rows: list[Row] = [
         (Cell("arrivals"), Cell(arrivals.requests_per_s, "request/s", digits=2)),
         (Cell("one replica keeps up"), Cell(arrivals.most_requests_per_s, "request/s", digits=2, note=side)),
