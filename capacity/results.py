@@ -261,7 +261,7 @@ class SharedMemory:
 
 
 @dataclass(frozen=True)
-class Turned:
+class RelaxedLimit:
     """A limit that was assumed, and a value with which the verdict turns."""
 
     name: str
@@ -327,7 +327,7 @@ class Sizing(Result):
     not_modelled: tuple[str, ...]
     enough: Enough | None = None
     shared: SharedMemory | None = None
-    turned_by: tuple[Turned, ...] = ()
+    turned_by: tuple[RelaxedLimit, ...] = ()
 
     @property
     def missed(self) -> bool:

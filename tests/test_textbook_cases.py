@@ -84,7 +84,7 @@ def test_totals_with_the_right_encoder_are_569_6_and_289_6_ms():
 
 # 10: 22 to 8 ms with five drafted tokens.
 def test_speculation_of_the_chapter_needs_an_acceptance_it_does_not_state():
-    needed = speculation.acceptance_needed(22 / 8, 5, draft_cost=[0, 0.02, 0.05, 0.1], verify_cost=1)
+    needed = speculation.required_acceptance(22 / 8, 5, draft_cost=[0, 0.02, 0.05, 0.1], verify_cost=1)
 
     assert needed.round(3).tolist() == [0.669, 0.713, 0.769, 0.847]
 

@@ -79,7 +79,7 @@ def weight_bytes(model: Subject, deploy: Deployment) -> int:
     16060522496
     """
     table = checked_table(model, deploy)
-    weights = [[use.fixed_bytes for use in kind.uses if use.name.startswith("weights")] for kind in table.kinds]
+    weights = [[row.fixed_bytes for row in kind.static_rows if row.name.startswith("weights")] for kind in table.kinds]
     return max(sum(sizes) for sizes in weights)
 
 
@@ -122,7 +122,7 @@ def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, cont
     _ = network(model).decoder  # an encoder keeps no cache
     refuse_overflow(table, batch=batch, context_tokens=context)
     local = local_sequences(batch, deploy)
-    caches = [cache_bytes(kind.whole.content, sequences=local, context_tokens=context) for kind in table.kinds]
+    caches = [cache_bytes(kind.totals.content, sequences=local, context_tokens=context) for kind in table.kinds]
     return plain(np.max(np.stack(np.broadcast_arrays(*caches)), axis=0))
 
 
@@ -157,7 +157,7 @@ def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
     batch = whole("batch", batch)
     table = checked_table(model, deploy)
     refuse_overflow(table, batch=batch, context_tokens=1)
-    each = max(kind.whole.sequence_bytes for kind in table.kinds)
+    each = max(kind.totals.sequence_bytes for kind in table.kinds)
     return plain(np.multiply(local_sequences(batch, deploy), each))
 
 
@@ -235,5 +235,5 @@ def activation_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, to
     table = checked_table(model, deploy)
     refuse_overflow(table, batch=batch, context_tokens=tokens)
     local = local_sequences(batch, deploy)
-    peaks = [peak_bytes(kind.whole, sequences=local, context_tokens=tokens) for kind in table.kinds]
+    peaks = [peak_bytes(kind.totals, sequences=local, context_tokens=tokens) for kind in table.kinds]
     return plain(np.max(np.stack(peaks), axis=0))

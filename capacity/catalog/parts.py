@@ -23,7 +23,7 @@ from capacity.specs.base import MAX_PATTERN_LETTERS
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.hardware_tables import still_measured
 from capacity.specs.prices import Price
-from capacity.specs.provenance import figures, named
+from capacity.specs.provenance import figures, matches
 from capacity.specs.server import ServerSpec
 
 _MAX_CHAIN = 8
@@ -230,7 +230,7 @@ def _merged(base: HardwareSpec, own: dict[str, Any], where: str) -> dict[str, An
     table = _over({**inherited, "name": f"{base.name} (changed)"}, own)
     sourced = (*_patterns(own, where), *_names(own, "unverified", where), *_names(own, "assumed", where))
     added = figures({key: value for key, value in table.items() if key not in ("exceptions", "sources")})
-    table["assumed"] = (*_names(own, "assumed", where), *(figure for figure in added if not named(figure, sourced)))
+    table["assumed"] = (*_names(own, "assumed", where), *(figure for figure in added if not matches(figure, sourced)))
     return table
 
 

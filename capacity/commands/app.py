@@ -32,7 +32,7 @@ class OptionsOnce(TyperCommand):
         CapacityError
             Naming the option that was given more than once.
         """
-        args = [_in_own_words(argument) for argument in args]
+        args = [_own_option(argument) for argument in args]
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(order).items():
             if times > 1 and not (parameter.multiple or getattr(parameter, "is_flag", False)):
@@ -40,7 +40,7 @@ class OptionsOnce(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def _in_own_words(argument: str) -> str:
+def _own_option(argument: str) -> str:
     name, separator, value = argument.partition("=")
     return ENGINE_WORDS.get(name, name) + separator + value
 

@@ -10,7 +10,7 @@ import typer
 from capacity.catalog.models import load_model, model_ids
 from capacity.catalog.worlds import load_world_model, world_model_ids
 from capacity.commands.app import CommandApp
-from capacity.commands.names import subject_named
+from capacity.commands.names import load_subject
 from capacity.commands.options import Json
 from capacity.commands.output import as_json
 from capacity.demand.memory import cache_rows, sequence_state_bytes
@@ -56,7 +56,7 @@ def show_model(
     json: Json = False,
 ) -> None:
     """Show layers, parameters by module, checkpoint, notes and sources of one model or world model."""
-    spec = subject_named(model)
+    spec = load_subject(model)
     network = spec.model if isinstance(spec, WorldModelSpec) else spec
     if json:
         print(as_json(summary(network) | {"name": spec.name, "spec": spec.model_dump(mode="json")}))

@@ -7,7 +7,7 @@ from capacity.catalog.models import load_model, model_ids
 from capacity.specs.world import Subject
 
 
-def subject_named(name: str) -> Subject:
+def load_subject(name: str) -> Subject:
     """The model of a name, file or folder, or the shipped world model of a name.
 
     Raises

@@ -136,7 +136,7 @@ class WorkloadOptions:
 
     def at(self, workload: Workload) -> OperatingPoint:
         """Where the figures are judged: at the context that was given, else as the workload says."""
-        self._refuse_both_ways()
+        self._check_exclusive()
         if self.context is None:
             return OperatingPoint(
                 workload.concurrency, workload.memory_tokens, workload.mean_context_tokens, workload.prompt_tokens
@@ -144,7 +144,7 @@ class WorkloadOptions:
         context = workload.prompt_tokens
         return OperatingPoint(workload.concurrency, context, context, context)
 
-    def _refuse_both_ways(self) -> None:
+    def _check_exclusive(self) -> None:
         first = [name for name in ("batch", "context") if getattr(self, name) is not None]
         second = [name for name in ("prompt", "output", "concurrency") if getattr(self, name) is not None]
         if first and second:

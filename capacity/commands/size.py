@@ -8,7 +8,7 @@ import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware
 from capacity.commands.app import CommandApp
-from capacity.commands.names import subject_named
+from capacity.commands.names import load_subject
 from capacity.commands.options import (
     DeploymentOptions,
     Json,
@@ -76,7 +76,10 @@ def size(
         raise CapacityError("--operators lists those of one part; leave out --all-parts")
     if all_parts and (what_if or other_part):
         raise CapacityError(f"{'--what-if' if what_if else '--other-part'} changes one part; leave out --all-parts")
-    (subject, workload), deployment = _chosen(model, work), deploy.build(reserved_bytes=bytes_option("taken", taken))
+    (subject, workload), deployment = (
+        _subject_and_workload(model, work),
+        deploy.build(reserved_bytes=bytes_option("taken", taken)),
+    )
     at = work.at(workload)
     answer: Sizing | PartTable | WhatIf
     rates: Sustained | None = None
@@ -118,9 +121,9 @@ def _on_all_parts(subject: Subject, workload: Workload, at: OperatingPoint, depl
     return size_on_all_parts(subject, parts, deployment, at, workload=workload)
 
 
-def _chosen(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:
+def _subject_and_workload(name: str, work: WorkloadOptions) -> tuple[Subject, Workload]:
     """The model of a name, and the workload of the options; that of a world model is filled in by its own."""
-    model = subject_named(name)
+    model = load_subject(name)
     if isinstance(model, WorldModelSpec) and work.context is not None:
         raise CapacityError(f"--context: {name} has a context of its own, its prompt and its answer; leave it out")
     return model, workload_of(model, work.build())

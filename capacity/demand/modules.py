@@ -14,7 +14,7 @@ from capacity.demand.weights import Module, Place, Shard, vector
 from capacity.errors import CapacityError
 from capacity.specs.model import LayerGroup, ModelSpec, Stage, Tensor
 
-MOST_PARAMETERS = 10**15  # hundreds of times the largest model there is
+MAX_PARAMETERS = 10**15  # hundreds of times the largest model there is
 
 
 @lru_cache(maxsize=512)
@@ -24,13 +24,13 @@ def modules(model: ModelSpec) -> tuple[Module, ...]:
     Raises
     ------
     CapacityError
-        If there are more than `MOST_PARAMETERS`.
+        If there are more than `MAX_PARAMETERS`.
     """
     table = tuple(module for stage in model.stages for module in _of_stage(stage))
     total = sum(module.parameters for module in table if module.stored)
-    if total > MOST_PARAMETERS:
+    if total > MAX_PARAMETERS:
         raise CapacityError(
-            f"{model.name} has {total:.2g} parameters, at most {MOST_PARAMETERS:.0e} are sized: see whether a digit is "
+            f"{model.name} has {total:.2g} parameters, at most {MAX_PARAMETERS:.0e} are sized: see whether a digit is "
             "wrong in its shape"
         )
     return table

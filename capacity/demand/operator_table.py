@@ -68,12 +68,12 @@ class OperatorTable:
     @cached_property
     def attention(self) -> OperatorTable:
         """The rows that meet keys."""
-        return self._chosen(lambda cost: bool(cost.key_flop or cost.key_bytes))
+        return self._where(lambda cost: bool(cost.key_flop or cost.key_bytes))
 
     @cached_property
     def matrices(self) -> OperatorTable:
         """The rows that meet no keys: matrices, experts and states."""
-        return self._chosen(lambda cost: not (cost.key_flop or cost.key_bytes))
+        return self._where(lambda cost: not (cost.key_flop or cost.key_bytes))
 
     @cached_property
     def projecting(self) -> tuple[int, ...]:
@@ -83,13 +83,13 @@ class OperatorTable:
     @cached_property
     def without_sources(self) -> OperatorTable:
         """The rows that every pass runs: without the projections of a cross-attention source."""
-        return self._chosen(lambda cost: not (cost.source_tokens and cost.weight_bytes))
+        return self._where(lambda cost: not (cost.source_tokens and cost.weight_bytes))
 
     @cached_property
     def sources(self) -> OperatorTable:
         """The projections of a cross-attention source alone, which run once per source."""
-        return self._chosen(lambda cost: bool(cost.source_tokens and cost.weight_bytes))
+        return self._where(lambda cost: bool(cost.source_tokens and cost.weight_bytes))
 
-    def _chosen(self, predicate: Callable[[OperatorCost], bool]) -> OperatorTable:
+    def _where(self, predicate: Callable[[OperatorCost], bool]) -> OperatorTable:
         selection = tuple(cost for cost in self.costs if predicate(cost))
         return self if len(selection) == len(self.costs) else OperatorTable(selection)

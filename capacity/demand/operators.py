@@ -13,7 +13,14 @@ from capacity.demand.arithmetic import arithmetic
 from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
 from capacity.demand.formats import cache_format, conv_format, state_format
 from capacity.demand.operator_table import OperatorTable
-from capacity.demand.placement import Chosen, WeightShard, chosen_shards, everywhere, rank_of_layer, weight_shards
+from capacity.demand.placement import (
+    LayerTest,
+    WeightShard,
+    everywhere,
+    rank_of_layer,
+    shards_where,
+    weight_shards,
+)
 from capacity.demand.weights import Module
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import LayerGroup, ModelSpec, Stage
@@ -79,7 +86,7 @@ def _decoding(model: ModelSpec) -> set[str]:
     return {stage.name for stage in model.stages if stage.role in ("decoder", "head")}
 
 
-def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], selects: Chosen) -> OperatorTable:
+def _tail_operators(model: ModelSpec, deploy: Deployment, names: set[str], selects: LayerTest) -> OperatorTable:
     """The last layer that keeps a cache or state and all behind it, without what makes its keys, values or state."""
     stage = next((stage for stage in model.stages if stage.name in names and stage.role == "decoder"), None)
     if stage is None:
@@ -120,7 +127,7 @@ def _costs(
     model: ModelSpec,
     deploy: Deployment,
     names: set[str],
-    selects: Chosen,
+    selects: LayerTest,
     without: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> tuple[OperatorCost, ...]:
     mixing = [
@@ -135,7 +142,7 @@ def _costs(
 
 
 def _mixing_costs(
-    group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment, selects: Chosen
+    group: LayerGroup, stage: Stage, model: ModelSpec, deploy: Deployment, selects: LayerTest
 ) -> Iterator[OperatorCost]:
     """The operators of a mixer beyond its matrices, for each run of layers that keep their memory in like formats."""
     kind, degree = mixers.of(group.mixer), 1 if stage.role == "encoder" else deploy.tensor_parallel
@@ -176,13 +183,17 @@ def _merged(costs: list[OperatorCost]) -> Iterator[OperatorCost]:
 
 
 def _weight_costs(
-    model: ModelSpec, deploy: Deployment, names: set[str], selects: Chosen, without: AbstractSet[tuple[str, str]]
+    model: ModelSpec,
+    deploy: Deployment,
+    names: set[str],
+    selects: LayerTest,
+    without: AbstractSet[tuple[str, str]],
 ) -> Iterator[OperatorCost]:
     """Matrices and vectors, merged where operator, arithmetic and expert count are the same."""
     merged: dict[tuple[str, Arithmetic, int, int, int], list[WeightShard]] = {}
     of_matrices = _matrix_arithmetic(model, deploy)
     shards = weight_shards(model, deploy)
-    for shard in shards if selects is everywhere else chosen_shards(model, deploy, selects):
+    for shard in shards if selects is everywhere else shards_where(model, deploy, selects):
         module = shard.module
         if module.stage in names and module.read == "whole" and (module.stage, module.name) not in without:
             computes = arithmetic(number_format(shard.format), model, deploy)

@@ -63,13 +63,13 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     check_overrides(model, deploy)
     if deploy.weights == AS_STORED:
         check_stored_bytes(model)
-    shards = chosen_shards(model, deploy, everywhere)
-    check_whole_groups(model, deploy, shards)
+    shards = shards_where(model, deploy, everywhere)
+    check_group_alignment(model, deploy, shards)
     return shards
 
 
 # Whether something is wanted that lies in a layer (None: outside the layers) of a stage, on a pipeline rank.
-Chosen = Callable[[str, "int | None", int], bool]
+LayerTest = Callable[[str, "int | None", int], bool]
 
 
 def everywhere(stage: str, layer: int | None, rank: int) -> bool:
@@ -87,7 +87,7 @@ def everywhere(stage: str, layer: int | None, rank: int) -> bool:
     return True
 
 
-def chosen_shards(model: ModelSpec, deploy: Deployment, selects: Chosen) -> tuple[WeightShard, ...]:
+def shards_where(model: ModelSpec, deploy: Deployment, selects: LayerTest) -> tuple[WeightShard, ...]:
     """Those of `weight_shards` that lie in chosen layers, each with the number of such layers."""
     shards = []
     for module in modules(model):
@@ -97,7 +97,7 @@ def chosen_shards(model: ModelSpec, deploy: Deployment, selects: Chosen) -> tupl
     return tuple(shards)
 
 
-def _runs(module: Module, model: ModelSpec, deploy: Deployment, selects: Chosen) -> Counter[tuple[int, str]]:
+def _runs(module: Module, model: ModelSpec, deploy: Deployment, selects: LayerTest) -> Counter[tuple[int, str]]:
     """Chosen layers of ``module`` by pipeline rank and format."""
     counted: Counter[tuple[int, str]] = Counter()
     for layer in module.layers if module.place == "layer" else (None,):
@@ -180,7 +180,7 @@ def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
     return rows, columns, copies
 
 
-def check_whole_groups(model: ModelSpec, deploy: Deployment, shards: tuple[WeightShard, ...]) -> None:
+def check_group_alignment(model: ModelSpec, deploy: Deployment, shards: tuple[WeightShard, ...]) -> None:
     """Refuse a share that holds part of a group or block where engines do.
 
     Raises
@@ -216,7 +216,7 @@ def _cuts_evenly(model: ModelSpec, deploy: Deployment, degree: int) -> bool:
     try:
         candidate = deploy.replace(tensor_parallel=degree)
         check_parallelism(model, candidate)
-        return not any(map(_broken_group, chosen_shards(model, candidate, everywhere)))
+        return not any(map(_broken_group, shards_where(model, candidate, everywhere)))
     except CapacityError:
         return False
 
@@ -232,7 +232,7 @@ def check_stored_bytes(model: ModelSpec) -> None:
     stored = model.checkpoint.total_bytes if model.checkpoint else None
     if stored is None:
         return
-    implied = sum(shard.total_bytes for shard in chosen_shards(model, Deployment(), everywhere) if shard.module.stored)
+    implied = sum(shard.total_bytes for shard in shards_where(model, Deployment(), everywhere) if shard.module.stored)
     if abs(implied - stored) > STORED_ALLOWANCE * stored:
         raise CapacityError(
             f"{model.name}: the files of the checkpoint hold {stored:,} bytes of tensors, but its shapes take "

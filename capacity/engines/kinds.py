@@ -34,7 +34,7 @@ class CacheBlocks:
 
 
 @dataclass(frozen=True)
-class Usage:
+class RowTotals:
     """Rows added up; of each tuple of ``alternatives`` the largest peak counts. [B], [token]"""
 
     fixed_bytes: int = 0
@@ -50,7 +50,7 @@ class Usage:
         return tuple(peak for peaks in self.alternatives for peak in peaks)
 
     @cached_property
-    def content(self) -> Usage:
+    def content(self) -> RowTotals:
         """The same rows with the content of their caches."""
         return replace(self, caches=tuple(cache.content for cache in self.caches))
 
@@ -64,7 +64,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class StaticRow:
     """A row that is always alive: fixed, or of each sequence. [B]"""
 
     name: str
@@ -77,13 +77,13 @@ class Use:
 class PoolRow:
     """A row of a pool that shares it by ratio. [B]"""
 
-    usage: Usage
+    totals: RowTotals
     block_bytes: int
     ratio: int
 
 
 @dataclass(frozen=True, slots=True)
-class PoolUsage:
+class PoolTotals:
     """What a pool holds, and its share: ``parts`` of ``all_parts`` of what is left for pools. [B]
 
     ``unit_bytes`` is what its size is rounded to; ``by_ratio`` are its rows where they share it by ratio.
@@ -91,26 +91,26 @@ class PoolUsage:
 
     pool: Pool
     all_parts: int
-    usage: Usage
+    totals: RowTotals
     unit_bytes: int
     by_ratio: tuple[PoolRow, ...]
 
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """Devices of pipeline ``ranks`` that hold the same: everything, what is ``first`` taken from the budget before the
-    ``pools`` share the rest, what lies ``outside`` the budget, and what is loaded before free memory is measured. [B]
+    """Devices of pipeline ``ranks`` that hold the same: everything, what is taken from the budget before the ``pools``
+    share the rest, what lies outside the budget, and what is loaded before free memory is measured. [B]
 
-    ``uses`` are the rows that are always alive, caches and what a pass takes left out.
+    ``static_rows`` are the rows that are always alive, caches and what a pass takes left out.
     """
 
     ranks: tuple[int, ...]
-    whole: Usage
-    first: Usage
-    outside: Usage | None
-    pools: tuple[PoolUsage, ...]
+    totals: RowTotals
+    before_pools: RowTotals
+    outside_budget: RowTotals | None
+    pools: tuple[PoolTotals, ...]
     loaded_bytes: int
-    uses: tuple[Use, ...]
+    static_rows: tuple[StaticRow, ...]
     peak_evidence: str
 
     @cached_property
@@ -118,12 +118,12 @@ class DeviceKind:
         """Whether `capacity.formulas.limits` solves it in closed form: one sum, whose caches are contexts or windows in
         blocks of one size, and one set of alternatives.
         """
-        usage = self.whole
-        if self.pools or self.outside or usage.in_flight_bytes or len(usage.alternatives) > 1:
+        totals = self.totals
+        if self.pools or self.outside_budget or totals.in_flight_bytes or len(totals.alternatives) > 1:
             return False
-        if any(fixed for _, _, fixed in usage.all_peaks) or len({c.rule.block_tokens for c in usage.caches}) > 1:
+        if any(fixed for _, _, fixed in totals.all_peaks) or len({c.rule.block_tokens for c in totals.caches}) > 1:
             return False
-        return all(_is_plain(cache) for cache in usage.caches)
+        return all(_is_plain(cache) for cache in totals.caches)
 
 
 def _is_plain(cache: CacheBlocks) -> bool:
@@ -154,43 +154,43 @@ def device_kind(
         Images of a sequence. [image]
     """
 
-    def added(which: Any) -> Usage:
+    def added(which: Any) -> RowTotals:
         return _added(rows[which], chunk_tokens, images)
 
     total, pooled = added(slice(None)), rows["pool"] != ""
-    first = added(rows["inside"] & ~pooled)
+    unpooled = added(rows["inside"] & ~pooled)
     all_parts = sum(pool.parts for pool in pools)
     return DeviceKind(
         ranks=ranks,
-        whole=total,
-        first=total if first == total else first,
-        outside=None if rows["inside"].all() else added(~rows["inside"]),
+        totals=total,
+        before_pools=total if unpooled == total else unpooled,
+        outside_budget=None if rows["inside"].all() else added(~rows["inside"]),
         pools=tuple(
-            _pool_usage(pool, rows[rows["pool"] == pool.name], all_parts, chunk_tokens, images) for pool in pools
+            _pool_totals(pool, rows[rows["pool"] == pool.name], all_parts, chunk_tokens, images) for pool in pools
         ),
         loaded_bytes=int(rows["fixed_bytes"][rows["loaded"]].sum()),
-        uses=tuple(_uses(rows, chunk_tokens, images)),
+        static_rows=tuple(_static_rows(rows, chunk_tokens, images)),
         peak_evidence=next(iter(rows["evidence"][rows["alternative"] != ""]), "computed"),
     )
 
 
-def _uses(rows: Rows, chunk_tokens: int, images: int) -> Iterator[Use]:
+def _static_rows(rows: Rows, chunk_tokens: int, images: int) -> Iterator[StaticRow]:
     for row in rows[rows["alternative"] == ""]:
         fixed = row["fixed_bytes"] + chunk_tokens * row["chunk_bytes"]
         sequence = row["sequence_bytes"] + images * row["image_bytes"]
-        yield Use(str(row["name"]), str(row["evidence"]), int(fixed), int(sequence))
+        yield StaticRow(str(row["name"]), str(row["evidence"]), int(fixed), int(sequence))
 
 
-def _pool_usage(pool: Pool, rows: Rows, all_parts: int, chunk_tokens: int, images: int) -> PoolUsage:
+def _pool_totals(pool: Pool, rows: Rows, all_parts: int, chunk_tokens: int, images: int) -> PoolTotals:
     by_ratio = tuple(
         PoolRow(_added(rows[i : i + 1], chunk_tokens, images), int(rows["block_bytes"][i]), int(rows["ratio"][i]))
         for i in range(len(rows) if pool.ratios else 0)
     )
     unit = int(np.gcd.reduce(rows["block_bytes"])) if len(rows) else 0
-    return PoolUsage(pool, all_parts, _added(rows, chunk_tokens, images), max(unit, 1), by_ratio)
+    return PoolTotals(pool, all_parts, _added(rows, chunk_tokens, images), max(unit, 1), by_ratio)
 
 
-def _added(rows: Rows, chunk_tokens: int, images: int) -> Usage:
+def _added(rows: Rows, chunk_tokens: int, images: int) -> RowTotals:
     in_flight = rows["in_flight_bytes"]
     sequence = rows["sequence_bytes"] + images * rows["image_bytes"]
     fixed = rows["fixed_bytes"] + chunk_tokens * rows["chunk_bytes"]
@@ -198,7 +198,7 @@ def _added(rows: Rows, chunk_tokens: int, images: int) -> Usage:
     peaks: dict[str, list[Peak]] = {}
     for i in np.flatnonzero(~always):
         peaks.setdefault(rows["alternative"][i], []).append((int(in_flight[i]), int(sequence[i]), int(fixed[i])))
-    return Usage(
+    return RowTotals(
         fixed_bytes=int(fixed[always].sum()),
         sequence_bytes=int(sequence[always].sum()),
         in_flight_bytes=int(in_flight[always].sum()),

@@ -71,12 +71,12 @@ ROW = np.dtype([(field.name, _TYPES[field.type]) for field in fields(MemoryRow)]
 
 @dataclass(frozen=True, eq=False)
 class MemoryTable:
-    """Rows of each kind of device, ``alike`` ranks under the first of them; the most tokens of a pass, the images of a
-    sequence, and the pools of the engine. [token], [image]
+    """Rows of each kind of device, the equal ranks of a group under its first; the maximum tokens per pass, the images
+    per sequence, and the pools of the engine. [token], [image]
     """
 
     rows: npt.NDArray[Any]
-    alike: tuple[tuple[int, ...], ...]
+    rank_groups: tuple[tuple[int, ...], ...]
     chunk_tokens: int
     images: int = 0
     pools: tuple[Pool, ...] = ()
@@ -86,7 +86,7 @@ class MemoryTable:
         """The rows of each kind of device, added up."""
         return tuple(
             device_kind(self.of_rank(ranks[0]), ranks, self.pools, chunk_tokens=self.chunk_tokens, images=self.images)
-            for ranks in self.alike
+            for ranks in self.rank_groups
         )
 
     def kind_of(self, rank: int) -> DeviceKind:
@@ -94,8 +94,8 @@ class MemoryTable:
         return next(kind for kind in self.kinds if rank in kind.ranks)
 
     def of_rank(self, rank: int) -> npt.NDArray[Any]:
-        """The rows of one pipeline rank, as they stand for the first rank that is like it."""
-        first = next(ranks[0] for ranks in self.alike if rank in ranks)
+        """The rows of one pipeline rank, as they stand under the first rank of its group."""
+        first = next(ranks[0] for ranks in self.rank_groups if rank in ranks)
         return self.rows[self.rows["rank"] == first]
 
     @cached_property
@@ -103,15 +103,15 @@ class MemoryTable:
         """Largest block, and upper limits of what one more token and one more sequence hold on all ranks together.
         [token], [B], [B]
         """
-        peaks = [peak for kind in self.kinds for peak in kind.whole.all_peaks]
+        peaks = [peak for kind in self.kinds for peak in kind.totals.all_peaks]
         in_flight, sampled = (max([peak[i] for peak in peaks], default=0) for i in (0, 1))
         cached = constant = 0.0
         for kind in self.kinds:
-            cached += len(kind.ranks) * sum(cache.bytes / cache.rule.block_tokens for cache in kind.whole.caches)
-            spare = sum(cache.bytes * cache.rule.spare_blocks for cache in kind.whole.caches)
-            constant += len(kind.ranks) * (kind.whole.sequence_bytes + spare)
-            in_flight = max(in_flight, kind.whole.in_flight_bytes)
-        block = max([cache.rule.block_tokens for kind in self.kinds for cache in kind.whole.caches], default=1)
+            cached += len(kind.ranks) * sum(cache.bytes / cache.rule.block_tokens for cache in kind.totals.caches)
+            spare = sum(cache.bytes * cache.rule.spare_blocks for cache in kind.totals.caches)
+            constant += len(kind.ranks) * (kind.totals.sequence_bytes + spare)
+            in_flight = max(in_flight, kind.totals.in_flight_bytes)
+        block = max([cache.rule.block_tokens for kind in self.kinds for cache in kind.totals.caches], default=1)
         return block, float(max(cached, in_flight, 1)), float(constant + in_flight + sampled)
 
 

@@ -29,21 +29,21 @@ def assumptions(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def _assumptions(subject: Subject, deploy: Deployment, fields_set: frozenset[str]) -> tuple[str, ...]:
-    assumptions = list(deploy.read_as)
+    lines = list(deploy.read_as)
     if "kv_cache" not in fields_set and deploy.kv_cache is None:
         from_file = stated_cache(network(subject), deploy)
         cache_format = f"{from_file}, as the checkpoint states" if from_file else sixteen_bit(deploy.activations)
-        assumptions.append(f"kv_cache = {cache_format}")
+        lines.append(f"kv_cache = {cache_format}")
     if stated_activations(network(subject), deploy) is None:
-        assumptions.append(UNSTATED_ACTIVATIONS)
+        lines.append(UNSTATED_ACTIVATIONS)
     if deploy.pipeline_parallel > 1 and deploy.pipeline_split is None:
         layers = layers_per_rank(network(subject).decoder.layer_count, deploy)
-        assumptions.append(f"pipeline_split = {_runs(layers)} layers")
+        lines.append(f"pipeline_split = {_runs(layers)} layers")
     if "routing_exponent" not in fields_set and routes(network(subject)):
-        assumptions.append(f"routing_exponent = {deploy.routing_exponent:g}, for the experts of an attainable time")
+        lines.append(f"routing_exponent = {deploy.routing_exponent:g}, for the experts of an attainable time")
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
-    assumptions += [f"{name} = {getattr(deploy, name)}" for name in names if name not in fields_set]
-    return (*assumptions, *_of_weights(subject, deploy, "weights" in fields_set), *_of_model(subject, deploy))
+    lines += [f"{name} = {getattr(deploy, name)}" for name in names if name not in fields_set]
+    return (*lines, *_of_weights(subject, deploy, "weights" in fields_set), *_of_model(subject, deploy))
 
 
 def _runs(layers: tuple[int, ...]) -> str:
@@ -55,14 +55,14 @@ def _runs(layers: tuple[int, ...]) -> str:
 def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:
     """What narrow weights leave wide, or the formats of the checkpoint that stand for weights not given."""
     model = network(subject)
-    assumptions, checkpoint = list(_left_wide(model, deploy)), model.checkpoint
+    lines, checkpoint = list(_wide_parts(model, deploy)), model.checkpoint
     if deploy.weights == AS_STORED and checkpoint is not None and not weights_given:
         parts = [f", {part} {stored}" for part, stored in checkpoint.parts.items()]
-        assumptions.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
-    return tuple(assumptions)
+        lines.append(f"weights = as stored ({checkpoint.default}{''.join(parts)})")
+    return tuple(lines)
 
 
-def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
+def _wide_parts(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
     """Parts that narrow ``weights`` leave in 16 bits and no override names, as engines do that quantise a model."""
     if deploy.weights == AS_STORED or number_format(deploy.weights).element_bits >= 16:
         return ()
@@ -79,8 +79,8 @@ def _left_wide(model: ModelSpec, deploy: Deployment) -> tuple[str, ...]:
 def _of_model(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
     """Stored formats and figures of the model that no source states."""
     model = network(subject)
-    assumptions, checkpoint = [], model.checkpoint
+    lines, checkpoint = [], model.checkpoint
     if deploy.weights == AS_STORED and checkpoint is not None and checkpoint.evidence == "assumed":
-        assumptions.append(f"{model.name}: stored formats")
+        lines.append(f"{model.name}: stored formats")
     fields = dict.fromkeys((*model.assumed, *subject.assumed))
-    return (*assumptions, *(f"{subject.name}: {field}" for field in fields))
+    return (*lines, *(f"{subject.name}: {field}" for field in fields))

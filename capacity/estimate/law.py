@@ -105,7 +105,7 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
         moved = moved + block.moved_bytes.sum(axis=0)
         if block.routed:
             surplus = surplus + (block.moved_bytes - fewest).sum(axis=0)
-        for item, selection in _alike(block.arithmetic):
+        for item, selection in _rows_by_arithmetic(block.arithmetic):
             computed = block.flop[selection].sum(axis=0)
             flop[item] = flop[item] + computed if item in flop else computed
     idle, skipped = [], dict.fromkeys(flop, np.asarray(0.0))
@@ -133,7 +133,7 @@ def _stacked(table: dict[Arithmetic, FloatArray]) -> FloatArray:
 
 
 @lru_cache(maxsize=1024)
-def _alike(arithmetic: tuple[Arithmetic, ...]) -> tuple[tuple[Arithmetic, list[int] | slice], ...]:
+def _rows_by_arithmetic(arithmetic: tuple[Arithmetic, ...]) -> tuple[tuple[Arithmetic, list[int] | slice], ...]:
     """The rows of each arithmetic."""
     if len(set(arithmetic)) == 1:
         return ((arithmetic[0], slice(None)),)

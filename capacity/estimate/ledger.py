@@ -83,9 +83,9 @@ def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tok
 
 
 def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
-    usage, at = kind.whole, {"sequences": sequences, "context_tokens": context_tokens}
-    lines = [LedgerLine(use.name, use.fixed_bytes, use.evidence) for use in kind.uses if use.fixed_bytes]
-    for name, caches in usage.caches_by_name.items() or NO_CACHE:
+    totals, at = kind.totals, {"sequences": sequences, "context_tokens": context_tokens}
+    lines = [LedgerLine(row.name, row.fixed_bytes, row.evidence) for row in kind.static_rows if row.fixed_bytes]
+    for name, caches in totals.caches_by_name.items() or NO_CACHE:
         content = blocks = 0
         for cache in caches:
             content += int(held_bytes(cache.content, **at))
@@ -94,6 +94,8 @@ def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[Ledge
         if blocks > content:
             lines.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))
     lines += [
-        LedgerLine(use.name, sequences * use.sequence_bytes, use.evidence) for use in kind.uses if use.sequence_bytes
+        LedgerLine(use.name, sequences * use.sequence_bytes, use.evidence)
+        for use in kind.static_rows
+        if use.sequence_bytes
     ]
-    return (*lines, LedgerLine("activations", int(activation_bytes(usage, **at)), kind.peak_evidence))
+    return (*lines, LedgerLine("activations", int(activation_bytes(totals, **at)), kind.peak_evidence))

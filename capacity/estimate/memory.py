@@ -68,7 +68,7 @@ def heaviest_bytes(table: MemoryTable, deploy: Deployment, *, batch: int, contex
     """
     refuse_overflow(table, batch=batch, context_tokens=context_tokens)
     local = local_sequences(batch, deploy)
-    return max([int(total_bytes(kind.whole, sequences=local, context_tokens=context_tokens)) for kind in table.kinds])
+    return max([int(total_bytes(kind.totals, sequences=local, context_tokens=context_tokens)) for kind in table.kinds])
 
 
 def fits(
@@ -163,38 +163,38 @@ def max_context(
 
 
 def _linear_batch(kind: DeviceKind, budget: Budget, context_tokens: ArrayLike) -> IntArray:
-    usage, best = kind.whole, np.asarray(limits.UNBOUNDED)
-    free_bytes = budget.planned_bytes(kind.loaded_bytes) - usage.fixed_bytes
-    each = usage.sequence_bytes + cache_bytes(usage, sequences=1, context_tokens=context_tokens)
-    for token_bytes, sequence_bytes, _ in usage.all_peaks or NO_PEAK:
+    totals, best = kind.totals, np.asarray(limits.UNBOUNDED)
+    free_bytes = budget.planned_bytes(kind.loaded_bytes) - totals.fixed_bytes
+    each = totals.sequence_bytes + cache_bytes(totals, sequences=1, context_tokens=context_tokens)
+    for token_bytes, sequence_bytes, _ in totals.all_peaks or NO_PEAK:
         fitting = limits.max_rank_batch(
             free_bytes=free_bytes,
             sequence_bytes=each,
             token_activation_bytes=token_bytes,
             sequence_activation_bytes=sequence_bytes,
             tokens=context_tokens,
-            chunk_tokens=usage.chunk_tokens,
+            chunk_tokens=totals.chunk_tokens,
         )
         best = np.minimum(best, fitting)
     return best
 
 
 def _linear_context(kind: DeviceKind, budget: Budget, sequences: ArrayLike) -> IntArray:
-    usage, best = kind.whole, np.asarray(limits.UNBOUNDED)
-    free_bytes = budget.planned_bytes(kind.loaded_bytes) - usage.fixed_bytes
-    token_sizes = [cache.bytes // cache.rule.block_tokens for cache in usage.caches]
-    windows = [cache.rule.window_tokens + cache.rule.extra_tokens for cache in usage.caches]
-    for token_bytes, sequence_bytes, _ in usage.all_peaks or NO_PEAK:
+    totals, best = kind.totals, np.asarray(limits.UNBOUNDED)
+    free_bytes = budget.planned_bytes(kind.loaded_bytes) - totals.fixed_bytes
+    token_sizes = [cache.bytes // cache.rule.block_tokens for cache in totals.caches]
+    windows = [cache.rule.window_tokens + cache.rule.extra_tokens for cache in totals.caches]
+    for token_bytes, sequence_bytes, _ in totals.all_peaks or NO_PEAK:
         fitting = limits.max_tokens(
             free_bytes=free_bytes,
             rank_batch=sequences,
             layers=[1] * len(windows),
             token_bytes=token_sizes,
             windows=windows,
-            block_tokens=usage.caches[0].rule.block_tokens if usage.caches else 1,
-            constant_bytes=usage.sequence_bytes + sequence_bytes,
+            block_tokens=totals.caches[0].rule.block_tokens if totals.caches else 1,
+            constant_bytes=totals.sequence_bytes + sequence_bytes,
             token_activation_bytes=token_bytes,
-            chunk_tokens=usage.chunk_tokens,
+            chunk_tokens=totals.chunk_tokens,
         )
         best = np.minimum(best, fitting)
     return best

@@ -191,7 +191,7 @@ def _estimate(
         rows=() if shape or unknown else tuple(operator_rows(figures)),
         assumed=assumptions(case.subject, case.deploy),
         notes=(*dict.fromkeys([*ceilings[0].notes, *ceilings[1].notes, *notes, *remarks, *beyond]),),
-        not_modelled=(*OUTSIDE_TIME, *(encode_left_out(case) if quantity == "TTFT" else ())),
+        not_modelled=(*OUTSIDE_TIME, *(encode_note(case) if quantity == "TTFT" else ())),
     )
 
 
@@ -210,7 +210,7 @@ def unknown_ttft(case: Case) -> Estimate:
     )
 
 
-def encode_left_out(case: Case) -> tuple[str, ...]:
+def encode_note(case: Case) -> tuple[str, ...]:
     """That the time to first token of a bare model leaves out its encoders, which only a world model describes."""
     encoders = [stage.name for stage in case.model.stages if stage.role == "encoder"]
     if case.world is not None or not encoders:
@@ -243,11 +243,11 @@ def _banded(
     if not scopes:
         return None, ()
     inside = np.logical_and.reduce([within_calibrated_range(scope, batch, context_tokens) for scope in scopes])
-    beyond = _beyond(next(item.calibration for item in figures if item.calibration), inside)
+    beyond = _out_of_range(next(item.calibration for item in figures if item.calibration), inside)
     return (band_of(figures, inside) if np.any(inside) else None), beyond
 
 
-def _beyond(calibration: Calibration, inside: Any) -> tuple[str, ...]:
+def _out_of_range(calibration: Calibration, inside: Any) -> tuple[str, ...]:
     """Where the range that was measured ends, for points that lie outside it."""
     if np.all(inside):
         return ()

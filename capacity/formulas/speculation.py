@@ -233,7 +233,7 @@ def speedup(
     return expected_tokens(acceptance, draft_tokens) / (cost + check_cost("verify_cost", verify_cost, 1.0))
 
 
-def acceptance_needed(
+def required_acceptance(
     wanted_speedup: ArrayLike, draft_tokens: ArrayLike, *, draft_cost: ArrayLike, verify_cost: ArrayLike
 ) -> FloatArray:
     """Acceptance that gives a wanted speed-up; NaN where even certainty would not.
@@ -259,7 +259,7 @@ def acceptance_needed(
 
     Examples
     --------
-    >>> acceptance_needed(22 / 8, 5, draft_cost=[0, 0.02, 0.05], verify_cost=1).round(3)
+    >>> required_acceptance(22 / 8, 5, draft_cost=[0, 0.02, 0.05], verify_cost=1).round(3)
     array([0.669, 0.713, 0.769])
     """
     target = np.asarray(wanted_speedup, dtype=float)

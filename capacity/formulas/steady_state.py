@@ -44,7 +44,7 @@ def requests_per_s(
     return 1.0 / (np.asarray(prefill_s) + decode_s)
 
 
-def seen_tpot_s(prefill_s: ArrayLike, step_s: ArrayLike, *, batch: ArrayLike, output_tokens: ArrayLike) -> FloatArray:
+def served_tpot_s(prefill_s: ArrayLike, step_s: ArrayLike, *, batch: ArrayLike, output_tokens: ArrayLike) -> FloatArray:
     r"""Time per output token that a user sees where prompts of others are prefilled between the steps of an answer.
 
     .. math:: TPOT = t(B) + \frac{(B - 1) T_p}{N - 1}
@@ -70,7 +70,7 @@ def seen_tpot_s(prefill_s: ArrayLike, step_s: ArrayLike, *, batch: ArrayLike, ou
 
     Examples
     --------
-    >>> round(1e3 * float(seen_tpot_s(0.13367, 0.014817, batch=32, output_tokens=128)), 1)
+    >>> round(1e3 * float(served_tpot_s(0.13367, 0.014817, batch=32, output_tokens=128)), 1)
     47.4
     """
     return np.asarray(step_s) + (np.asarray(batch) - 1) * np.asarray(prefill_s) / (np.asarray(output_tokens) - 1)
@@ -112,7 +112,7 @@ def arrivals_tpot_s(
     return np.where(decode_share > 0.0, met / np.where(decode_share > 0.0, 1.0 - share, 1.0), np.inf)
 
 
-def most_requests_per_s(
+def max_requests_per_s(
     prefill_compute_s: ArrayLike,
     step_compute_s: ArrayLike,
     step_memory_s: ArrayLike,
@@ -145,7 +145,7 @@ def most_requests_per_s(
 
     Examples
     --------
-    >>> float(most_requests_per_s(0.1, 0.002, 0.01, batch=10, output_tokens=101))  # compute: 0.1 + 100 x 0.0002
+    >>> float(max_requests_per_s(0.1, 0.002, 0.01, batch=10, output_tokens=101))  # compute: 0.1 + 100 x 0.0002
     8.333333333333332
     """
     steps = (np.asarray(output_tokens) - 1) / np.asarray(batch)

@@ -50,7 +50,7 @@ def words(text: Words) -> str:
 def shown(section: Section) -> list[list[str]]:
     """The cells of a section as they are written: values, notes in cells without a value, and marks of doubt."""
     marked = [_marked(section, number) for number in range(len(section.columns))]
-    return [[_shown(cell, marked=mark) for cell, mark in zip(row, marked, strict=True)] for row in section.rows]
+    return [[_cell_text(cell, marked=mark) for cell, mark in zip(row, marked, strict=True)] for row in section.rows]
 
 
 def _marked(section: Section, number: int) -> bool:
@@ -58,7 +58,7 @@ def _marked(section: Section, number: int) -> bool:
     return section.evidence is None and any(row[number].evidence == "assumed" for row in section.rows)
 
 
-def _shown(cell: Cell, *, marked: bool) -> str:
+def _cell_text(cell: Cell, *, marked: bool) -> str:
     text = words(cell.note) if cell.value == "" else figure(cell)
     return text + (" ?" if cell.evidence == "assumed" else "  ") if marked else text
 

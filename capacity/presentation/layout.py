@@ -11,7 +11,7 @@ from capacity.presentation.sheet import Column, Section, with_remarks
 
 GAP = "  "
 MIN_TEXT = 24  # characters of a column of text, where its longest cell has as many
-LONGEST_WORD = 32  # of a column of text that is not broken
+MAX_WORD = 32  # of a column of text that is not broken
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def table(section: Section, width: int, rule: str = "-") -> Table:
     """Lay a section out in ``width`` characters; ``rule`` is the letter that lines are drawn with."""
     full = with_remarks(section)
     texts = shown(full)
-    visible = _kept(full.columns, texts, width)
+    visible = _visible_columns(full.columns, texts, width)
     columns = [full.columns[i] for i in visible]
     texts = [[row[i] for i in visible] for row in texts]
     widths = _widths(columns, texts, width)
@@ -63,11 +63,11 @@ def paragraph(text: str, width: int, bullet: str = "") -> list[str]:
     return lines or [bullet.rstrip()]
 
 
-def _kept(columns: Sequence[Column], texts: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Numbers of the columns that fit at their least width; the least useful goes first, of equals the last."""
-    least = [_least(column, [row[i] for row in texts]) for i, column in enumerate(columns)]
+def _visible_columns(columns: Sequence[Column], texts: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Numbers of the columns that fit at their minimum widths; the least useful goes first, of equals the last."""
+    min_widths = [_min_width(column, [row[i] for row in texts]) for i, column in enumerate(columns)]
     visible = list(range(len(columns)))
-    while _total(least[i] for i in visible) > width and (free := [i for i in visible if columns[i].rank]):
+    while _total(min_widths[i] for i in visible) > width and (free := [i for i in visible if columns[i].rank]):
         visible.remove(max(free, key=lambda i: (columns[i].rank, i)))
     return visible
 
@@ -78,23 +78,23 @@ def _total(widths: Iterable[int]) -> int:
     return sum(sizes) + len(GAP) * max(0, len(sizes) - 1)
 
 
-def _least(column: Column, cells: Sequence[str]) -> int:
+def _min_width(column: Column, cells: Sequence[str]) -> int:
     """Least width of a column: of all of its cells, or of the words of text."""
-    heading = _longest_word([column.name])
+    heading = _max_word([column.name])
     longest = max(map(len, cells), default=0)
     if column.kind != "text":
         return max(heading, longest)
-    return max(heading, min(longest, max(MIN_TEXT, min(_longest_word(cells), LONGEST_WORD))))
+    return max(heading, min(longest, max(MIN_TEXT, min(_max_word(cells), MAX_WORD))))
 
 
-def _longest_word(texts: Sequence[str]) -> int:
+def _max_word(texts: Sequence[str]) -> int:
     return max((len(word) for text in texts for word in text.split()), default=0)
 
 
 def _widths(columns: Sequence[Column], texts: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Width of each column: its least, and of the room left as much as headings and then text can use."""
+    """Width of each column: its minimum, and of the room left as much as headings and then text can use."""
     cells = [[row[i] for row in texts] for i in range(len(columns))]
-    widths = [_least(column, own) for column, own in zip(columns, cells, strict=True)]
+    widths = [_min_width(column, own) for column, own in zip(columns, cells, strict=True)]
     for i, column in enumerate(columns):
         widths[i] += max(0, min(len(column.name) - widths[i], width - _total(widths)))
     natural = [max(map(len, [column.name, *own])) for column, own in zip(columns, cells, strict=True)]

@@ -29,7 +29,7 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT, strict=True)]
 """A whole number from one to `LARGEST_COUNT`."""
 
 
-def _whole(value: Any) -> Any:
+def _integral(value: Any) -> Any:
     """A float without a fraction as an int: sizes are often written as 32e9."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -40,7 +40,7 @@ def written_in(unit: str) -> BeforeValidator:
     return BeforeValidator(lambda value: number(parse_written(value, unit)) if isinstance(value, str) else value)
 
 
-Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=2**53, strict=True)]
+Bytes = Annotated[int, BeforeValidator(_integral), Field(ge=1, lt=2**53, strict=True)]
 """A size of at least one byte that a float still holds exactly; 32e9 is read as 32_000_000_000."""
 
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]

@@ -24,7 +24,7 @@ from capacity.specs.hardware_tables import (
     Rates,
     still_measured,
 )
-from capacity.specs.provenance import cited, figures, named, require_sources
+from capacity.specs.provenance import cited, figures, matches, require_sources
 from capacity.units import format_bytes, number_format
 
 
@@ -115,9 +115,9 @@ class HardwareSpec(Spec):
 
         A figure is ``measured`` where all of its sources are.
         """
-        if named(figure, (*self.unverified, *self.assumed)):
+        if matches(figure, (*self.unverified, *self.assumed)):
             return "assumed"
-        kinds = {source.evidence for source in self.sources if named(figure, source.fields)}
+        kinds = {source.evidence for source in self.sources if matches(figure, source.fields)}
         return "measured" if kinds == {"measured"} else "published"
 
     def measured_ceilings(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Protocol
 from capacity.files import package_data
 from capacity.specs.base import FrozenMapping
 from capacity.specs.hardware_tables import Allowance, Compute, Links, Measured, Memory, Rates
-from capacity.specs.provenance import named
+from capacity.specs.provenance import matches
 from capacity.units import GIB
 
 # Names that the `exceptions` table of a part may use; the value given there replaces that of the rule.
@@ -189,4 +189,4 @@ def _measured_and_ceiling(part: Part) -> Iterator[tuple[str, float, float | None
 
 def _assumed(part: Part, figure: str) -> bool:
     """A what-if figure may break the rules of its family; it is shown as assumed."""
-    return named(figure, part.assumed)
+    return matches(figure, part.assumed)

@@ -83,7 +83,7 @@ class Counts(Spec):
     launches: CountOrZero
 
 
-class Held(Spec):
+class MemoryReading(Spec):
     """Memory that a run found; ``kv_bytes`` is what the tokens wrote into the blocks allocated. [B], [sequence]"""
 
     weight_bytes: Bytes
@@ -125,7 +125,7 @@ class MeasuredRun(Spec):
     runs_per_sample: Count = 1
     samples_s: Seconds = ()
     operator_s: FrozenMapping[str, NonNegative] = FrozenMapping()
-    memory: Held | None = None
+    memory: MemoryReading | None = None
     quality: Quality | None = None
     values: FrozenMapping[str, NonNegative] = FrozenMapping()
     run_id: str = ""

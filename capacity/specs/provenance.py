@@ -39,10 +39,10 @@ def unit_of(figure: str) -> str:
     return next(rates, next((unit for ending, unit in _ENDINGS if name.endswith(ending)), ""))
 
 
-def named(figure: str, patterns: Iterable[str]) -> bool:
+def matches(figure: str, patterns: Iterable[str]) -> bool:
     """Whether a figure, or the table that contains it, matches one of the patterns.
 
-    >>> named("peak_flop_per_s.bf16", ["memory.*", "peak_flop_per_s.*"]), named("power.tdp_w", ["power"])
+    >>> matches("peak_flop_per_s.bf16", ["memory.*", "peak_flop_per_s.*"]), matches("power.tdp_w", ["power"])
     (True, True)
     """
     return any(fnmatchcase(figure, pattern) or figure.startswith(f"{pattern}.") for pattern in patterns)
@@ -53,7 +53,7 @@ def cited(sources: Iterable[Source]) -> tuple[str, ...]:
     return tuple(pattern for source in sources for pattern in source.fields)
 
 
-def require_sources(figures: Iterable[str], patterns: Iterable[str]) -> None:
+def require_sources(names: Iterable[str], patterns: Iterable[str]) -> None:
     """Refuse figures without a source.
 
     Raises
@@ -61,8 +61,8 @@ def require_sources(figures: Iterable[str], patterns: Iterable[str]) -> None:
     ValueError
         Naming the figures without a source and what to do.
     """
-    cited = tuple(patterns)
-    bare = [figure for figure in figures if not named(figure, cited)]
+    sourced = tuple(patterns)
+    bare = [figure for figure in names if not matches(figure, sourced)]
     if bare:
         raise ValueError(
             f"no source for {', '.join(bare)}; add to `fields` of a [[sources]] entry or to `unverified` "

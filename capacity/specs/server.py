@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from capacity.specs.base import Count, Evidence, Patterns, Source, Spec, WrittenBytes
-from capacity.specs.provenance import cited, figures, named, require_sources
+from capacity.specs.provenance import cited, figures, matches, require_sources
 from capacity.specs.ranges import BytesPerS, RackUnits, Watts
 
 
@@ -78,7 +78,7 @@ class ServerSpec(Spec):
 
     def evidence(self, figure: str) -> Evidence:
         """``assumed`` for a figure that is unverified or replaced, else ``published``."""
-        return "assumed" if named(figure, (*self.unverified, *self.assumed)) else "published"
+        return "assumed" if matches(figure, (*self.unverified, *self.assumed)) else "published"
 
     @model_validator(mode="after")
     def figures_have_a_source_and_agree(self) -> Self:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 
-from capacity.results import Turned
+from capacity.results import RelaxedLimit
 from capacity.specs.deployment import Deployment
 
-WIDEST = {"memory_fraction": 1.0, "prefill_chunk_tokens": 512}  # 512: the pass of llama.cpp, smallest of the engines
+LOOSE_LIMITS = {
+    "memory_fraction": 1.0,
+    "prefill_chunk_tokens": 512,
+}  # 512: the pass of llama.cpp, smallest of the engines
 
 
-def turned_by(deploy: Deployment, fits: Callable[[Deployment], bool]) -> tuple[Turned, ...]:
+def turned_by(deploy: Deployment, fits: Callable[[Deployment], bool]) -> tuple[RelaxedLimit, ...]:
     """The fewest assumed limits with which, set otherwise, a case fits that does not; none where no such change does.
 
     Parameters
@@ -21,9 +24,9 @@ def turned_by(deploy: Deployment, fits: Callable[[Deployment], bool]) -> tuple[T
     fits : callable
         Whether the case fits under a deployment.
     """
-    assumed = [name for name in WIDEST if name not in deploy.model_fields_set]
+    assumed = [name for name in LOOSE_LIMITS if name not in deploy.model_fields_set]
     for count in range(1, len(assumed) + 1):
         for names in combinations(assumed, count):
-            if fits(deploy.replace(**{name: WIDEST[name] for name in names})):
-                return tuple([Turned(name, getattr(deploy, name), WIDEST[name]) for name in names])
+            if fits(deploy.replace(**{name: LOOSE_LIMITS[name] for name in names})):
+                return tuple([RelaxedLimit(name, getattr(deploy, name), LOOSE_LIMITS[name]) for name in names])
     return ()

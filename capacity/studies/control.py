@@ -37,7 +37,7 @@ from capacity.studies.deadline import (
 from capacity.studies.provenance import shared_memory
 from capacity.studies.robots import robots_per_device
 from capacity.studies.schedule_verdicts import default_executed, judged_schedules
-from capacity.studies.what_if import FORMATS, Tried, cheapest, sorted_out
+from capacity.studies.what_if import FORMATS, Attempt, cheapest, split_attempts
 
 # Assumed 99th percentile of a decision over its median. The benchmarks in VinRobotics/vla.cpp's README have p90 over
 # p50 of 1.02 to 1.09, which is 1.04 to 1.17 at p99 where times are log-normal.
@@ -203,7 +203,7 @@ def _power_setting(hardware: HardwareSpec, name: str) -> PowerSetting:
 
 def _plan(
     now: Question,
-    attempts: tuple[Tried, ...],
+    attempts: tuple[Attempt, ...],
     assumed: tuple[str, ...],
     power: PowerSetting | None,
     *,
@@ -213,7 +213,7 @@ def _plan(
     decision = with_attainable(case.case, case.phases(case.robots), now.decision)
     parts = shares(decision, timing)
     latency, interval = verdict.latency_s, interval_s(verdict.latency_s, timing)
-    changes, not_evaluated = sorted_out(attempts)
+    changes, not_evaluated = split_attempts(attempts)
     return ControlPlan(
         model=case.world.name,
         part=case.hardware.name,

@@ -18,7 +18,7 @@ from capacity.studies import what_if
 from capacity.studies.control_case import ControlCase
 from capacity.studies.deadline import Timing, Verdict, judge
 from capacity.studies.devices import fewest_devices
-from capacity.studies.what_if import Alternative, Change, Effect, Setup, Tried, change_of, replaced, tried
+from capacity.studies.what_if import Alternative, Attempt, Change, Effect, Setup, attempts, change_of, replaced
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def changes_of(
     encoders: Sequence[WorldModelSpec],
     parts: Sequence[HardwareSpec],
     formats: Sequence[str],
-) -> Iterator[Tried]:
+) -> Iterator[Attempt]:
     """Every change that was given, and those of schedule, steps, formats and devices."""
     setup = now.setup
 
@@ -71,16 +71,16 @@ def changes_of(
         return _effect(now, now.with_setup(changed), now.timing)
 
     yield from _schedules(now)
-    yield from tried(what_if.in_formats(setup, formats), effect_of)
-    yield from tried(what_if.in_half_the_steps(setup), effect_of)
+    yield from attempts(what_if.in_formats(setup, formats), effect_of)
+    yield from attempts(what_if.in_half_the_steps(setup), effect_of)
     if draft is not None:
         yield _speculated(now, draft)
     for length in [one_count("chunks", length) for length in chunks]:
         yield from _chunk(now, length)
-    yield from tried(what_if.with_other_models(setup, encoders), effect_of)
+    yield from attempts(what_if.with_other_models(setup, encoders), effect_of)
     if not now.verdict.fits:
-        yield from tried(what_if.on_more_devices(setup, _enough(now)), effect_of)
-    yield from tried(what_if.on_parts(setup, parts), effect_of)
+        yield from attempts(what_if.on_more_devices(setup, _enough(now)), effect_of)
+    yield from attempts(what_if.on_parts(setup, parts), effect_of)
 
 
 def _fits(case: ControlCase) -> bool:
@@ -109,13 +109,13 @@ def _schedule_options(timing: Timing) -> str:
     return f"--schedule {timing.schedule} --executed-actions {timing.executed_actions}"
 
 
-def _chunk(now: Question, length: int) -> Iterator[Tried]:
+def _chunk(now: Question, length: int) -> Iterator[Attempt]:
     """Chunks of another length, played asynchronously by halves."""
     halves = replace(now.timing, schedule="asynchronous", executed_actions=max(1, length // 2))
     longer = replace(now.setup, subject=replaced(now.case.world, (("head.chunk_actions", length),)))
     given_as = f"head.chunk_actions = {length}, {_schedule_options(halves)}"
     alternative = Alternative("chunk", f"chunk of {length} actions", given_as, longer)
-    return tried([alternative], lambda changed: _effect(now, now.with_setup(changed), halves))
+    return attempts([alternative], lambda changed: _effect(now, now.with_setup(changed), halves))
 
 
 def _effect(now: Question, case: ControlCase, timing: Timing) -> Effect:

@@ -21,11 +21,11 @@ from capacity.studies.control_case import check_launch_mode, whole_bytes, with_a
 from capacity.studies.devices import fewest_devices
 from capacity.studies.frame_plan import FramePlan
 from capacity.studies.sessions import PER_FRAME, Sessions, frame_tokens
-from capacity.studies.what_if import FORMATS, Effect, Setup, Tried, cheapest, sorted_out, tried
+from capacity.studies.what_if import FORMATS, Attempt, Effect, Setup, attempts, cheapest, split_attempts
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _FrameRequest:
     """What is wanted of the sessions: their number, rate and memory, and what the verdict rests on."""
 
     count: int
@@ -115,19 +115,19 @@ def frames(
     reserved, rate = whole_bytes(taken_bytes), one_time("frames_per_s", frames_per_s)
     count, age_s = one_count("sessions", sessions), max(one_time("elapsed_s", elapsed_s, zero=True), 1.0 / rate)
     tokens = _cached_tokens(world, age_s, rate, window_tokens)
-    request, now = _Wanted(count, rate, tokens, reserved, bound_only), Setup(world, hardware, deployment)
+    request, now = _FrameRequest(count, rate, tokens, reserved, bound_only), Setup(world, hardware, deployment)
     running = request.sessions(now)
     phases = running.phases(count, tokens)
     check_launch_mode(deployment, phases)
     decision = with_attainable(running.case, phases, decide(running.case, phases))
     plan = _plan(request, running, decision, window_tokens, (*assumed, *assumptions(world, deployment)))
-    changes, not_evaluated = sorted_out(_changes(now, request, plan, parts, formats))
+    changes, not_evaluated = split_attempts(_changes(now, request, plan, parts, formats))
     best = None if plan.in_budget else cheapest(changes)
     return replace(plan, changes=changes, not_evaluated=not_evaluated, cheapest=best)
 
 
 def _plan(
-    request: _Wanted, running: Sessions, decision: Decision, window_tokens: int | None, assumed: tuple[str, ...]
+    request: _FrameRequest, running: Sessions, decision: Decision, window_tokens: int | None, assumed: tuple[str, ...]
 ) -> FramePlan:
     tokens, count, world = request.cached_tokens, request.count, running.world
     frame_s, bound_s, start_s = _frame_s(world, decision)
@@ -158,8 +158,8 @@ def _plan(
 
 
 def _changes(
-    now: Setup, request: _Wanted, plan: FramePlan, parts: Sequence[HardwareSpec], formats: Sequence[str]
-) -> Iterator[Tried]:
+    now: Setup, request: _FrameRequest, plan: FramePlan, parts: Sequence[HardwareSpec], formats: Sequence[str]
+) -> Iterator[Attempt]:
     """Those of formats, steps and devices, and the parts that were given."""
 
     def effect_of(changed: Setup) -> Effect:
@@ -168,15 +168,15 @@ def _changes(
     def fits(deploy: Deployment) -> bool:
         return request.sessions(replace(now, deploy=deploy)).in_memory(request.cached_tokens) >= request.count
 
-    yield from tried(what_if.in_formats(now, formats), effect_of)
-    yield from tried(what_if.in_half_the_steps(now), effect_of)
+    yield from attempts(what_if.in_formats(now, formats), effect_of)
+    yield from attempts(what_if.in_half_the_steps(now), effect_of)
     if plan.sessions > plan.sessions_in_memory:
         enough = fewest_devices(now.hardware, now.deploy, fits)
-        yield from tried(what_if.on_more_devices(now, enough), effect_of)
-    yield from tried(what_if.on_parts(now, parts), effect_of)
+        yield from attempts(what_if.on_more_devices(now, enough), effect_of)
+    yield from attempts(what_if.on_parts(now, parts), effect_of)
 
 
-def _effect(request: _Wanted, other: Sessions, plan: FramePlan) -> Effect:
+def _effect(request: _FrameRequest, other: Sessions, plan: FramePlan) -> Effect:
     """Other sessions in full, compared with the present ones: bound with bound where one of them has no estimate."""
     count, tokens = request.count, request.cached_tokens
     times, bounds, estimated = other.frame_s(count, tokens)

@@ -14,7 +14,7 @@ from capacity.estimate.case import Case
 from capacity.results import Estimate, SharedMemory
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.provenance import named
+from capacity.specs.provenance import matches
 from capacity.specs.workload import Workload
 from capacity.supply.paths import ordinary_path
 from capacity.units import number_format
@@ -95,7 +95,7 @@ def weak_figures(case: Case) -> tuple[str, ...]:
         f"{hardware.name}: {pattern} ({kind})"
         for kind, patterns in kinds.items()
         for pattern in patterns
-        if any(named(figure, (pattern,)) for figure in rests_on)
+        if any(matches(figure, (pattern,)) for figure in rests_on)
     )
 
 

@@ -52,8 +52,8 @@ class Sessions:
     def session_bytes(self, cached_tokens: int) -> int:
         """Cache and state of one session. [B]"""
         (kind,) = self.case.memory.kinds
-        cache = cache_bytes(kind.whole, sequences=1, context_tokens=cached_tokens)
-        return int(cache) + kind.whole.sequence_bytes
+        cache = cache_bytes(kind.totals, sequences=1, context_tokens=cached_tokens)
+        return int(cache) + kind.totals.sequence_bytes
 
     @property
     def token_bytes(self) -> int:

@@ -179,7 +179,7 @@ def size_at(
         objectives=_objectives(workload, ttft, tpot),
         evidence=evidence(case, tpot, ttft),
         notes=(*notes(case, at.batch, at.memory_tokens), *unused(workload)),
-        not_modelled=(*NOT_MODELLED, *request.encode_left_out(case)),
+        not_modelled=(*NOT_MODELLED, *request.encode_note(case)),
         shared=shared_memory(hardware, deploy),
     )
 

@@ -13,7 +13,7 @@ from capacity.specs.hardware import HardwareSpec
 from capacity.specs.workload import Workload
 from capacity.studies import what_if as shared
 from capacity.studies.size import OperatingPoint, size_at, sized, workload_of
-from capacity.studies.what_if import CACHE_FORMATS, FORMATS, Alternative, Change, Effect, NotEvaluated, Setup, tried
+from capacity.studies.what_if import CACHE_FORMATS, FORMATS, Alternative, Change, Effect, NotEvaluated, Setup, attempts
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -119,8 +119,8 @@ def what_if_at(
     check_each("parts", parts, HardwareSpec)
     sizing = sized(now.subject, now.hardware, now.deploy, at, workload=workload, workload_given=workload_given)
     alternatives = _alternatives(now, sizing, formats, cache_formats, parts)
-    changes, not_evaluated = shared.sorted_out(
-        tried(alternatives, lambda changed: _effect(sizing, changed, at, workload))
+    changes, not_evaluated = shared.split_attempts(
+        attempts(alternatives, lambda changed: _effect(sizing, changed, at, workload))
     )
     answer = WhatIf(sizing, changes, not_evaluated, None)
     return answer if answer.holds else replace(answer, cheapest=shared.cheapest(changes, ("met", "not excluded")))

@@ -69,15 +69,15 @@ class Steady:
         rate = steady_state.requests_per_s(prompt_s, step_s, batch=per_rank, output_tokens=self.load.output_tokens)
         return self.ranks * rate
 
-    def seen_tpot_s(self, side: str, step_s: FloatArray, batch: IntArray) -> FloatArray:
+    def served_tpot_s(self, side: str, step_s: FloatArray, batch: IntArray) -> FloatArray:
         """Time per output token with the prefill of others, which a bound leaves out. Shape: of the batch. [s]"""
         if side == "bound":
             return step_s
         per_rank = np.maximum(batch / self.ranks, 1.0)
         prompt_s, tokens = getattr(self.prefill, side), self.load.output_tokens
-        return steady_state.seen_tpot_s(prompt_s, step_s, batch=per_rank, output_tokens=tokens)
+        return steady_state.served_tpot_s(prompt_s, step_s, batch=per_rank, output_tokens=tokens)
 
-    def most_requests_per_s(self, batch: int) -> float:
+    def max_requests_per_s(self, batch: int) -> float:
         """What no engine exceeds with this many sequences: each rank as if it held the most that any does. [1/s]"""
         load, case = self.load, self.case
         _, prompt_s = request.busy_s(case, request.first_token_of(case, self.ranks, load.prompt_tokens))
@@ -86,16 +86,16 @@ class Steady:
         if case.deploy.pipeline_parallel > 1:  # stages work on different requests: their times do not add up
             memory_s, compute_s = self.steps(np.array([batch])).bound, np.asarray(0.0)
         per_rank = {"batch": ceil(batch / self.ranks), "output_tokens": load.output_tokens}
-        return self.ranks * float(np.max(steady_state.most_requests_per_s(prompt_s, compute_s, memory_s, **per_rank)))
+        return self.ranks * float(np.max(steady_state.max_requests_per_s(prompt_s, compute_s, memory_s, **per_rank)))
 
     def rates(self, batch: int) -> Rates:
         """All figures with ``batch`` requests always in flight."""
         numbers, tokens = np.array([batch]), self.load.output_tokens
         steps = {side: step for side in SIDES if (step := self._step_s(side, numbers)) is not None}
-        tpot = {side: float(self.seen_tpot_s(side, step, numbers)[0]) for side, step in steps.items() if tokens > 1}
+        tpot = {side: float(self.served_tpot_s(side, step, numbers)[0]) for side, step in steps.items() if tokens > 1}
         first = {side: float(getattr(self.prefill, side) + step[0]) for side, step in steps.items()}
         rate = {side: self.rate_on(side, batch) for side in steps if side != "bound"}
-        rate["bound"], first["bound"] = self.most_requests_per_s(batch), float(self.prefill.bound)
+        rate["bound"], first["bound"] = self.max_requests_per_s(batch), float(self.prefill.bound)
         return Rates(
             concurrency=batch,
             requests_per_s=_figure(rate),
@@ -113,7 +113,7 @@ class Steady:
         """The most requests in flight within memory and objectives, and what ends it. [sequence]"""
         if self.max_batch == 0:
             return 0, "memory"
-        largest = last_that_holds(lambda batch: self._within(batch)[0], self.max_batch)
+        largest = largest_where(lambda batch: self._within(batch)[0], self.max_batch)
         if largest == self.max_batch:
             allowed = self.case.deploy.max_sequences
             return largest, "max_sequences" if allowed == largest else "memory"
@@ -124,7 +124,7 @@ class Steady:
         """Whether both objectives are kept with numbers of sequences, and whether that of TPOT is."""
         load, side = self.load, self.rests_on
         step_s = getattr(self.steps(batch), side)
-        tpot_s = self.seen_tpot_s(side, step_s, batch) if load.output_tokens > 1 else np.zeros(len(batch))
+        tpot_s = self.served_tpot_s(side, step_s, batch) if load.output_tokens > 1 else np.zeros(len(batch))
         tpot_holds = tpot_s <= (load.max_tpot_s or np.inf)
         return tpot_holds & (getattr(self.prefill, side) + step_s <= (load.max_ttft_s or np.inf)), tpot_holds
 
@@ -136,16 +136,14 @@ class Steady:
         most = self.rate_on(self.rests_on, most_sequences)
         replicas = ceil(rate / most)
         own_rate = rate / replicas
-        batch = 1 + last_that_holds(
-            lambda numbers: self._rates_on(self.rests_on, numbers) < own_rate, most_sequences - 1
-        )
+        batch = 1 + largest_where(lambda numbers: self._rates_on(self.rests_on, numbers) < own_rate, most_sequences - 1)
         tpot_s, ttft_s, tail_s = self._times(batch, own_rate)
         within_objectives = tpot_s <= (self.load.max_tpot_s or np.inf) and (tail_s or ttft_s) <= (
             self.load.max_ttft_s or np.inf
         )
         return Arrivals(
             requests_per_s=rate,
-            most_requests_per_s=most,
+            max_requests_per_s=most,
             replicas=replicas,
             utilisation=own_rate / most,
             concurrency=batch,
@@ -194,7 +192,7 @@ def _figure(by_side: Mapping[str, float]) -> Figure:
     return Figure(by_side["bound"], by_side["roofline"], by_side.get("attainable"), by_side.get("value"))
 
 
-def last_that_holds(holds: Callable[[IntArray], BoolArray], maximum: int) -> int:
+def largest_where(holds: Callable[[IntArray], BoolArray], maximum: int) -> int:
     """The largest number from 0 to ``maximum`` that holds, where none above one that does not hold does.
 
     Powers of two are tried first, then all numbers, or evenly spaced ones, between the last that holds and the first

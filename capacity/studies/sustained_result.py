@@ -50,14 +50,14 @@ class Rates:
 class Arrivals:
     """Requests that arrive at random at a rate, on the fewest replicas that keep it up, judged on the best figures.
 
-    ``most_requests_per_s`` is what one replica keeps up at its largest concurrency within the objectives;
+    ``max_requests_per_s`` is what one replica keeps up at its largest concurrency within the objectives;
     ``utilisation`` and ``concurrency`` are of each of the ``replicas``. ``ttft_s`` holds the mean wait for prompts
     ahead, ``ttft_percentile_s`` that at ``percentile``. ``within`` says whether these times keep the objectives, None
     where there are none. [1/s], [s]
     """
 
     requests_per_s: float
-    most_requests_per_s: float
+    max_requests_per_s: float
     replicas: int
     utilisation: float
     concurrency: int

@@ -133,7 +133,7 @@ class NotEvaluated:
     reason: str
 
 
-Tried = Change | NotEvaluated
+Attempt = Change | NotEvaluated
 
 
 def change_of(kind: str, what: str, given_as: str, effect: Effect) -> Change:
@@ -154,7 +154,7 @@ def change_of(kind: str, what: str, given_as: str, effect: Effect) -> Change:
     )
 
 
-def tried(alternatives: Iterable[Alternative], effect_of: Callable[[Setup], Effect]) -> Iterator[Tried]:
+def attempts(alternatives: Iterable[Alternative], effect_of: Callable[[Setup], Effect]) -> Iterator[Attempt]:
     """Each alternative with its effect, or with the reason why it has no answer."""
     for item in alternatives:
         try:
@@ -163,7 +163,7 @@ def tried(alternatives: Iterable[Alternative], effect_of: Callable[[Setup], Effe
             yield NotEvaluated(item.kind, item.what, str(error))
 
 
-def sorted_out(results: Iterable[Tried]) -> tuple[tuple[Change, ...], tuple[NotEvaluated, ...]]:
+def split_attempts(results: Iterable[Attempt]) -> tuple[tuple[Change, ...], tuple[NotEvaluated, ...]]:
     """Changes with an answer, and those without."""
     results = tuple(results)
     changes = tuple([item for item in results if isinstance(item, Change)])

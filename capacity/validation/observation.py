@@ -150,7 +150,7 @@ def _estimated(
     unchunked = deploy.replace(prefill_chunk_tokens=max(deploy.prefill_chunk_tokens, sequences * each))
     table = memory_table(model, unchunked)
     (kind,) = table.kinds
-    return kind.whole.fixed_bytes, int(activation_bytes(kind.whole, sequences=sequences, context_tokens=each))
+    return kind.totals.fixed_bytes, int(activation_bytes(kind.totals, sequences=sequences, context_tokens=each))
 
 
 def _observed(module: Any, inputs: tuple[Any, ...]) -> Observation:

@@ -29,7 +29,7 @@ def rules() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def parts_named(label: str) -> tuple[str, ...]:
+def parts_of_label(label: str) -> tuple[str, ...]:
     """Shipped parts that a label may mean; several where it leaves the variant open.
 
     A part is meant where the label has all words that tell the part from others, and no word that the part lacks.
@@ -42,9 +42,9 @@ def parts_named(label: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> parts_named("RTX 3090")
+    >>> parts_of_label("RTX 3090")
     ('nvidia-rtx-3090-24gb',)
-    >>> parts_named("A100 40GB")
+    >>> parts_of_label("A100 40GB")
     ('nvidia-a100-pcie-40gb', 'nvidia-a100-sxm4-40gb')
     """
     if not label.strip():
@@ -90,7 +90,7 @@ def _says_nothing(word: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def model_named(label: str) -> str:
+def model_of_label(label: str) -> str:
     """The shipped model that a label means: a Hub id, or its last part in any spelling.
 
     What a fine-tune or a format adds to a name is left out; then dates and version numbers, in that order, where no
@@ -103,7 +103,7 @@ def model_named(label: str) -> str:
 
     Examples
     --------
-    >>> model_named("meta-llama/Meta-Llama-3-8B-Instruct")
+    >>> model_of_label("meta-llama/Meta-Llama-3-8B-Instruct")
     'llama-3-8b'
     """
     meant = _meant_by(model_ids())
@@ -137,7 +137,7 @@ def _squeezed(words: list[str]) -> str:
     return re.sub(r"[^a-z0-9.]", "", "".join(words))
 
 
-def formats_named(label: str) -> dict[str, str]:
+def formats_of_label(label: str) -> dict[str, str]:
     """Formats of ``weights``, ``head`` and ``attention`` that a label states, or the narrowest of what it leaves open.
 
     Raises
@@ -147,7 +147,7 @@ def formats_named(label: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> formats_named("GGUF Q4_K_M")
+    >>> formats_of_label("GGUF Q4_K_M")
     {'weights': 'q4_k', 'head': 'q6_k'}
     """
     for rule in rules()["formats"]:
@@ -158,7 +158,7 @@ def formats_named(label: str) -> dict[str, str]:
     raise LeftOut("format of the weights not expressed")
 
 
-def cache_format_named(label: str) -> str:
+def cache_format_of_label(label: str) -> str:
     """Format of the cache that a label states, or the narrowest in common use where it states none.
 
     Raises

@@ -192,7 +192,7 @@ def _prefill(case: Case, cases: Sequence[SpeedCase]) -> Times:
 
 def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
     """Time of whole requests: prefill, then decode; of several requests, one may decode while another prefills. [s]"""
-    first, step, steps = _both(case, _column(cases, "batch"), cases)
+    first, step, steps = _prefill_and_decode(case, _column(cases, "batch"), cases)
     single = _column(cases, "batch") == 1
     bound = np.where(single, first.bound + steps * step.bound, np.maximum(first.bound, steps * step.bound))
     if first.attainable is None or step.attainable is None:
@@ -205,7 +205,7 @@ def _sustained(case: Case, cases: Sequence[SpeedCase]) -> Times:
     least = min(item.prompt_tokens + item.output_tokens for item in cases)
     most = int(memory.max_batch(case.memory, Budget(case.hardware.usable_bytes), case.deploy, context_tokens=least))
     batches = np.unique(np.geomspace(1, max(1, most), 64).astype(np.int64))[:, None]
-    first, step, steps = _both(case, batches, cases)
+    first, step, steps = _prefill_and_decode(case, batches, cases)
     tokens = batches * _column(cases, "output_tokens")
     bound = (np.maximum(first.bound, steps * step.bound) / tokens).min(axis=0)
     if first.attainable is None or step.attainable is None:
@@ -213,7 +213,9 @@ def _sustained(case: Case, cases: Sequence[SpeedCase]) -> Times:
     return bound, ((first.attainable + steps * step.attainable) / tokens).min(axis=0)
 
 
-def _both(case: Case, batch: np.ndarray, cases: Sequence[SpeedCase]) -> tuple[Estimate, Estimate, np.ndarray]:
+def _prefill_and_decode(
+    case: Case, batch: np.ndarray, cases: Sequence[SpeedCase]
+) -> tuple[Estimate, Estimate, np.ndarray]:
     """Prefill of a batch of prompts, a decode step at the mean context, and the number of steps."""
     prompt, output = _column(cases, "prompt_tokens"), _column(cases, "output_tokens")
     first = request.ttft(case, batch=batch, prompt_tokens=prompt)

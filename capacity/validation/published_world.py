@@ -155,13 +155,13 @@ def _pair(case: PublishedCase) -> Pair:
         measured=case.measured_s,
         low=None if decision.low_s is None else preprocessing_s + decision.low_s,
         high=None if decision.high_s is None else preprocessing_s + decision.high_s,
-        bound=preprocessing_s + _least_s(case),
+        bound=preprocessing_s + _bound_s(case),
         group=case.source,
         note=case.mode,
     )
 
 
-def _least_s(case: PublishedCase) -> float:
+def _bound_s(case: PublishedCase) -> float:
     """The bound of a row, with the fewest images that it may have had. [s]"""
     return decide(prepare(case.world, case.hardware, case.deploy), case.least).bound_s
 
@@ -169,7 +169,7 @@ def _least_s(case: PublishedCase) -> float:
 def _exceeded(cases: Sequence[PublishedCase]) -> list[Exceeded]:
     rows = []
     for case in cases:
-        bound = _least_s(case)
+        bound = _bound_s(case)
         if bound > case.measured_s:
             cause = cause_of({"case_id": case.case_id, "note": case.note}, names()["exceptions"])
             rows.append(Exceeded(case.case_id, bound, case.measured_s, cause))

@@ -32,8 +32,8 @@ from capacity.validation.targets import (
     Target,
     absent,
     judge,
-    named,
     other_kernels,
+    pairs_of,
 )
 
 
@@ -86,7 +86,7 @@ def validate(file: str | Path | None = None) -> ReferenceCheck:
             f"{name}, {DEVICES[source]}": summarise(of_name)
             for source in DEVICES
             for name in KINDS
-            if (of_name := named(pairs, name, source))
+            if (of_name := pairs_of(pairs, name, source))
         },
         targets=tuple(judge(runs, pairs, [run for run, _ in not_compared])),
     )
@@ -220,7 +220,7 @@ def _memory_pairs(run: MeasuredRun) -> Iterator[RunPair]:
         for tokens in (w.context_tokens, w.prompt_tokens)
     )
     content, partly_filled = decode["KV cache"], decode.get("KV cache, internal fragmentation", 0)
-    predicted = (table.kinds[0].whole.fixed_bytes, content, content + partly_filled, prefill["activations"])
+    predicted = (table.kinds[0].totals.fixed_bytes, content, content + partly_filled, prefill["activations"])
     measured = (record.weight_bytes, record.kv_bytes, record.kv_allocated_bytes, record.activation_peak_bytes)
     for name, ours, theirs in zip(MEMORY, predicted, measured, strict=True):
         if theirs is not None:
@@ -285,7 +285,7 @@ def _matrix(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun]) -> dict[str, 
         estimate = name == "TPOT estimate"
         rows[name] = {"computed": not estimate}
         for source, device in DEVICES.items():
-            rows[name][f"measured, {device}"] = len(named(pairs, name, source)) or absent(runs, source, kind)
+            rows[name][f"measured, {device}"] = len(pairs_of(pairs, name, source)) or absent(runs, source, kind)
         rows[name]["published"] = published_rows() if name == "TPOT bound" else 0
         rows[name]["calibrated"] = fits if estimate else 0
     return rows

@@ -11,7 +11,7 @@ from capacity.errors import CapacityError
 from capacity.estimate.case import check
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
-from capacity.validation.published_names import LeftOut, cache_format_named, formats_named
+from capacity.validation.published_names import LeftOut, cache_format_of_label, formats_of_label
 from capacity.validation.published_table import count
 
 Row = Mapping[str, str]
@@ -25,7 +25,7 @@ def deployments_of(row: Row, model: ModelSpec) -> tuple[Deployment, ...]:
     LeftOut
         If a format is not expressed, or the model cannot have the first of them.
     """
-    cache, formats = cache_format_named(row["kv_dtype"]), _formats(row["weights_dtype_quant"], model)
+    cache, formats = cache_format_of_label(row["kv_dtype"]), _formats(row["weights_dtype_quant"], model)
     deployments = []
     for number, degrees in enumerate(_degrees(row, model)):
         deploy = Deployment(kv_cache=cache, **formats, **degrees)
@@ -74,7 +74,7 @@ def _check(model: ModelSpec, deploy: Deployment) -> None:
 
 def _formats(label: str, model: ModelSpec) -> dict[str, Any]:
     """Formats of a deployment: of all weights, and of head (or table, where they are tied) and attention apart."""
-    formats = formats_named(label)
+    formats = formats_of_label(label)
     stored = model.checkpoint
     if stored is not None and "stored_so" in formats and formats["weights"] in {stored.default, *stored.parts.values()}:
         return {"weights": formats["stored_so"]}

@@ -11,7 +11,7 @@ from capacity.catalog.models import load_model
 from capacity.demand.feed_forwards import routes
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
-from capacity.validation.published_names import LeftOut, model_named, parts_named, rules
+from capacity.validation.published_names import LeftOut, model_of_label, parts_of_label, rules
 from capacity.validation.published_table import count, positive
 from capacity.validation.speed_deployments import Row, deployments_of, devices_of
 
@@ -99,7 +99,7 @@ def read_cases(rows: Sequence[Row], *, flagged_too: Sequence[Row] = ()) -> Readi
     left_out: dict[str, list[str]] = {}
     flags = _flagged([*rows, *flagged_too])
     for row in rows:
-        if reason := _apart(row) or next((why for why, is_alike in flags if is_alike(row)), None):
+        if reason := _reason_apart(row) or next((why for why, matches_flag in flags if matches_flag(row)), None):
             apart.setdefault(reason, []).append(row["id"])
             continue
         try:
@@ -113,7 +113,7 @@ def _frozen(ids: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {reason: tuple(members) for reason, members in ids.items()}
 
 
-def _apart(row: Row) -> str | None:
+def _reason_apart(row: Row) -> str | None:
     for rule in rules()["apart"]:
         if row["kind"] in rule.get("kinds", KINDS) and re.search(rule["pattern"], row[rule["column"]].lower()):
             return str(rule["reason"])
@@ -137,7 +137,7 @@ def _flagged(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
 def _case(row: Row) -> SpeedCase:
     if row["kind"] not in KINDS:
         raise LeftOut("not the time of a step or a prompt")
-    model, parts = model_named(row["model"]), parts_named(row["gpu"])
+    model, parts = model_of_label(row["model"]), parts_of_label(row["gpu"])
     deployments = deployments_of(row, load_model(model))
     lengths = _lengths(row)
     timed, seconds = _timed(row, lengths)

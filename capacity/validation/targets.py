@@ -99,7 +99,7 @@ def judge(
         yield from (replace(target, name=f"{device}: {target.name}", device=device) for target in targets)
 
 
-def named(pairs: Iterable[RunPair], quantity: str, source_name: str) -> list[RunPair]:
+def pairs_of(pairs: Iterable[RunPair], quantity: str, source_name: str) -> list[RunPair]:
     """The comparisons of one quantity on one device."""
     return [pair for pair in pairs if pair.group == quantity and pair.source == source_name]
 
@@ -161,7 +161,7 @@ def _exact(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: s
 
 
 def _batches(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
-    name, compared = "largest batch within 2 % and never above", named(pairs, "max batch", source_name)
+    name, compared = "largest batch within 2 % and never above", pairs_of(pairs, "max batch", source_name)
     if not compared:
         return Target(name, None, reason=absent(runs, source_name, "memory"))
     off = [
@@ -181,7 +181,7 @@ def _bounds(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: 
 
 def _median_bound(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"median bound / measured at batch 1 at least {MIN_MEDIAN_BOUND}"
-    ratios = [pair.ratio for pair in named(pairs, "TPOT bound", source_name) if pair.batch == 1]
+    ratios = [pair.ratio for pair in pairs_of(pairs, "TPOT bound", source_name) if pair.batch == 1]
     if not ratios:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     return Target(
@@ -194,7 +194,7 @@ def _median_bound(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_
 def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     mean, worst = TPOT_ERRORS[source_name]
     name = f"TPOT estimate, held out by model, mean {mean:.0%}, worst {worst:.0%}"
-    compared = named(pairs, "TPOT estimate", source_name)
+    compared = pairs_of(pairs, "TPOT estimate", source_name)
     if not compared:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     error = summarise(compared)
@@ -205,7 +205,7 @@ def _estimates(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_nam
 
 def _in_band(pairs: Sequence[RunPair], runs: Sequence[MeasuredRun], source_name: str) -> Target:
     name = f"at least {MIN_IN_BAND:.0%} of held-out runs inside the band of each calibration"
-    by_calibration = by_group(named(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
+    by_calibration = by_group(pairs_of(pairs, "TPOT estimate", source_name), lambda pair: str(pair.calibration))
     if not by_calibration:
         return Target(name, None, reason=absent(runs, source_name, "decode"))
     shares = {calibration: summarise(rows).in_band or 0.0 for calibration, rows in by_calibration.items()}

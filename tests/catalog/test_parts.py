@@ -10,7 +10,7 @@ import pytest
 from capacity.catalog import parts as catalog
 from capacity.catalog.models import load_model
 from capacity.errors import SpecError
-from capacity.specs.provenance import named
+from capacity.specs.provenance import matches
 
 ROOT = Path(__file__).parents[2]
 IDS = catalog.hardware_ids()
@@ -63,7 +63,7 @@ def test_sources_and_doubts_name_figures_that_the_part_has(part_id):
 
     patterns = [*part.unverified, *(pattern for source in part.sources for pattern in source.fields)]
 
-    assert [pattern for pattern in patterns if not any(named(figure, (pattern,)) for figure in stated)] == []
+    assert [pattern for pattern in patterns if not any(matches(figure, (pattern,)) for figure in stated)] == []
 
 
 @pytest.mark.parametrize("part_id", IDS)

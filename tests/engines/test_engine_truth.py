@@ -41,7 +41,7 @@ def table_of(*rows, pools=(), chunk_tokens=8192):
 def held(row, sequences, context_tokens):
     """Bytes of one row."""
     (kind,) = table_of(row).kinds
-    return int(usage.total_bytes(kind.whole, sequences=sequences, context_tokens=context_tokens))
+    return int(usage.total_bytes(kind.totals, sequences=sequences, context_tokens=context_tokens))
 
 
 def max_batch(table, budget, context_tokens):
@@ -70,7 +70,7 @@ def in_vllm(page_bytes, groups, window):
 # gpt-oss-120b: 18 layers of each kind, 8 KV heads of 64, window 128.
 def test_a_window_of_vllm_is_charged_with_the_tokens_of_a_pass():
     table = in_vllm(18 * 2 * 16 * 8 * 64 * 2, groups=1, window=128)
-    needed = usage.total_bytes(table.kinds[0].whole, sequences=1, context_tokens=given("M079", "max_model_len"))
+    needed = usage.total_bytes(table.kinds[0].totals, sequences=1, context_tokens=given("M079", "max_model_len"))
 
     assert int(needed) == printed("M079")
     assert max_context(table, Budget(given("M080", "input_kv_bytes"))) == printed("M080")
@@ -82,7 +82,7 @@ def test_the_concurrency_that_vllm_prints_for_groups_of_sliding_layers():
     page_bytes = 10 * 2 * 16 * 16 * 128 * 2
     table, budget = in_vllm(page_bytes, groups=6, window=1024), Budget(given("M081", "input_kv_bytes"))
     context_tokens = given("M082", "max_model_len")
-    one = usage.total_bytes(table.kinds[0].whole, sequences=1, context_tokens=context_tokens)
+    one = usage.total_bytes(table.kinds[0].totals, sequences=1, context_tokens=context_tokens)
 
     assert budget.capacity_bytes / int(one) == printed("M082")
     assert max_batch(table, budget, context_tokens) == 50
@@ -238,7 +238,7 @@ def test_vllm_plans_with_a_fraction_of_the_total():
     (kind,) = table_of(*[MemoryRow(part, 0, fixed_bytes=given("M010", f"input_{part}_bytes")) for part in parts]).kinds
 
     assert budget.planned_bytes() == printed("M009")
-    assert budget.planned_bytes() - kind.whole.fixed_bytes == printed("M010")
+    assert budget.planned_bytes() - kind.totals.fixed_bytes == printed("M010")
 
 
 # 0.9 of 70.48 GiB that the engine leaves, in 4,060 blocks of 64 tokens of 262,144 bytes: rounded up from 4,059.6.

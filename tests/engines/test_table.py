@@ -131,7 +131,7 @@ def test_rows_say_what_they_rest_on(mixed):
     assert set(rows["evidence"][~peaks]) == {"computed"}
     assert set(rows["evidence"][peaks]) == {"assumed"}
     assert set(rows["alternative"][peaks]) == {"activations"}
-    assert (table.alike, table.chunk_tokens, table.pools) == (((0,),), 8192, ())
+    assert (table.rank_groups, table.chunk_tokens, table.pools) == (((0,),), 8192, ())
     assert set(rows["block_tokens"][rows["name"] == "KV cache"]) == {16}
     assert rows["fixed_bytes"].sum() == cap.weight_bytes(mixed, BF16)
     assert rows["fixed_bytes"][rows["loaded"]].sum() == cap.weight_bytes(mixed, BF16)
@@ -145,7 +145,7 @@ def test_each_pipeline_rank_has_its_own_rows(mixed):
     sliding = {"block_bytes": TOKEN * 16, "window_tokens": 100}
     held = [{k: v for k, v in by_name(table, rank).items() if k != "activations"} for rank in range(3)]
 
-    assert table.alike == ((0,), (1,), (2,))
+    assert table.rank_groups == ((0,), (1,), (2,))
     assert held[0] == norms | {
         "weights: embedding": [{"fixed_bytes": TABLE}],
         "weights: attention": [{"fixed_bytes": 2 * ATTENTION_LAYER}],
@@ -170,8 +170,8 @@ def test_ranks_that_hold_the_same_are_one_kind_of_device(make_decoder, make_part
     model, deploy = make_decoder("deep", WIDTH, WORDS, [group]), BF16.replace(pipeline_parallel=1000)
     table = memory_table(model, deploy)
 
-    assert table.alike == ((0,), tuple(range(1, 999)), (999,))
-    assert [kind.whole.fixed_bytes for kind in table.kinds] == [
+    assert table.rank_groups == ((0,), tuple(range(1, 999)), (999,))
+    assert [kind.totals.fixed_bytes for kind in table.kinds] == [
         ATTENTION_LAYER + MLP_LAYER + NORMS_LAYER + ends for ends in (TABLE, 0, TABLE + 2 * WIDTH)
     ]
     assert by_name(table, 500) == by_name(table, 1)
@@ -205,7 +205,7 @@ def test_rows_that_are_alternatives_are_not_added():
         MemoryRow("peak", 0, alternative="peak", in_flight_bytes=1, sequence_bytes=40),
         MemoryRow("elsewhere", 1, fixed_bytes=1_000_000, sequence_bytes=1_000_000),
     )
-    first, second = (kind.whole for kind in memory_table_of(rows, chunk_tokens=64).kinds)
+    first, second = (kind.totals for kind in memory_table_of(rows, chunk_tokens=64).kinds)
 
     assert (first.fixed_bytes, first.sequence_bytes) == (111, 5)
     assert [(cache.name, cache.bytes, cache.rule.window_tokens) for cache in first.caches] == [("b", 12, 7)]
@@ -237,7 +237,7 @@ def test_a_ledger_counted_by_hand(mixed):
         "state": 3 * 4200,
         "activations": 609 * 2 * (4 * WIDTH + 4 * INNER),
     }
-    held = usage.total_bytes(table.kinds[0].whole, sequences=3, context_tokens=203)
+    held = usage.total_bytes(table.kinds[0].totals, sequences=3, context_tokens=203)
     assert held == sum(lines.values())
 
 
@@ -321,7 +321,7 @@ def test_the_peaks_of_a_world_model_are_one_for_each_stage():
     assert {"in_flight_bytes": 2 * (4 * 2048 + 4 * 16_384)} in peaks
     assert {"image_bytes": 256 * 2 * (4 * 1152 + 4 * 4304)} in peaks
     assert table.images == 3
-    seen = usage.activation_bytes(table.kinds[0].whole, sequences=1, context_tokens=1)
+    seen = usage.activation_bytes(table.kinds[0].totals, sequences=1, context_tokens=1)
     assert seen == 3 * 256 * 2 * (4 * 1152 + 4 * 4304)
     assert {"sequence_bytes": chunk * 2 * (4 * 1024 + 4 * 4096)} in peaks
     assert chunk in (50, 51)

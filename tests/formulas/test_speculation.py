@@ -22,14 +22,14 @@ def test_expected_tokens_at_the_limits_are_one_and_all():
 # The chapter's 22 ms to 8 ms with five drafted tokens: acceptance by cost of the draft.
 @pytest.mark.parametrize(("draft_cost", "needed"), [(0.0, 0.669), (0.02, 0.713), (0.05, 0.769), (0.10, 0.847)])
 def test_acceptance_that_the_chapter_needs_for_22_to_8_ms(draft_cost, needed):
-    found = float(s.acceptance_needed(22 / 8, 5, draft_cost=draft_cost, verify_cost=1))
+    found = float(s.required_acceptance(22 / 8, 5, draft_cost=draft_cost, verify_cost=1))
 
     assert found == pytest.approx(needed, abs=5e-4)
     assert float(s.speedup(found, 5, draft_cost=draft_cost, verify_cost=1)) == pytest.approx(2.75)
 
 
 def test_acceptance_is_nan_where_no_acceptance_is_enough_and_zero_where_none_is_needed():
-    found = s.acceptance_needed([6.1, 1.0], 5, draft_cost=0.0, verify_cost=1.0)
+    found = s.required_acceptance([6.1, 1.0], 5, draft_cost=0.0, verify_cost=1.0)
 
     assert np.isnan(found[0])
     assert found[1] == 0.0

@@ -51,8 +51,8 @@ from capacity.files.json_file import parse_object
 from capacity.importers.checkpoints.safetensors import read_folder, read_header
 
 MOVED = 0.01
-LONGEST_WAIT_S = 30.0
-MOST_PARAMETERS = 1e15  # a thousand times the largest model there is; more is a slip of a digit
+MAX_WAIT_S = 30.0
+MAX_PARAMETERS = 1e15  # a thousand times the largest model there is; more is a slip of a digit
 PACKAGE = Path(str(files("capacity")))
 PARTS = next(p for p in (PACKAGE / "hardware_specs", PACKAGE.parent / "hardware_specs") if p.is_dir())
 
@@ -335,7 +335,7 @@ def nonsense(found: dict[str, float], model: Any = None) -> str | None:
         return f"active {found['active']} of {found['parameters']} parameters"
     if "weights" in found and not 1.9 < found["weights"] / found["parameters"] < 4.1:
         return f"weights are {found['weights'] / found['parameters']:.2f} bytes a parameter in bf16"
-    if found.get("parameters", 0) > MOST_PARAMETERS:
+    if found.get("parameters", 0) > MAX_PARAMETERS:
         return f"absurd: {found['parameters']:.3g} parameters"
     for stage in model.stages if model is not None else ():
         for group in stage.layers:
@@ -874,7 +874,7 @@ class Yaml(Target):
         given = str(self.write("case.yaml", case.given)) if isinstance(case.given, bytes) else case.given
         world = cap.load_world_model(given, case.base)
         count = cap.parameter_count(world.model)
-        if not 0 < count.total < MOST_PARAMETERS or count.active > count.total:
+        if not 0 < count.total < MAX_PARAMETERS or count.active > count.total:
             return "nonsense", f"{count.total} parameters, {count.active} active"
         answer = cap.control(
             world, self.part, cap.Deployment(), period_s=0.05, sensing_s=0.0, preprocessing_s=0.0, network_s=0.0
@@ -904,7 +904,7 @@ def resident_mebibytes() -> float:
 def attempt(target: Target, case: Case, options: argparse.Namespace) -> tuple[str, str, str]:
     """Outcome (refused, accepted or a class of fault), what there is to say, and where a crash came from."""
     signal.setitimer(signal.ITIMER_PROF, options.seconds)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT_S)
+    signal.setitimer(signal.ITIMER_REAL, MAX_WAIT_S)
     try:
         fault = target.judge(case)
         return ("accepted", "", "") if fault is None else (*fault, "")

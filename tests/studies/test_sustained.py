@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import capacity as cap
-from capacity.studies.steady import last_that_holds
+from capacity.studies.steady import largest_where
 
 H100, H200 = "nvidia-h100-sxm5-80gb", "nvidia-h200-sxm5-141gb"
 BF16 = cap.Deployment(weights="bf16", activations="bf16")
@@ -115,7 +115,7 @@ def test_arrivals_take_the_fewest_replicas_and_sequences(llama, h100):
     found = cap.sustained(llama, h100, work, BF16)
     most, side, arrivals = found.largest.requests_per_s, found.rests_on, found.arrivals
 
-    assert arrivals.most_requests_per_s == getattr(most, side)
+    assert arrivals.max_requests_per_s == getattr(most, side)
     assert arrivals.replicas == int(np.ceil(20 / getattr(most, side)))
     own_rate = 20 / arrivals.replicas
     assert arrivals.utilisation == pytest.approx(own_rate / getattr(most, side))
@@ -146,10 +146,10 @@ def test_the_search_finds_the_edge_in_few_calls(edge):
         calls.append(len(numbers))
         return numbers <= edge
 
-    assert last_that_holds(holds, 12_345_678) == edge
+    assert largest_where(holds, 12_345_678) == edge
     assert len(calls) <= 5
     assert max(calls) <= 1024
 
 
 def test_the_search_of_nothing_is_nothing():
-    assert last_that_holds(lambda numbers: numbers > 0, 0) == 0
+    assert largest_where(lambda numbers: numbers > 0, 0) == 0

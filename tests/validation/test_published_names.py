@@ -11,10 +11,10 @@ from capacity.files import package_data
 from capacity.units import number_format
 from capacity.validation.published_names import (
     LeftOut,
-    cache_format_named,
-    formats_named,
-    model_named,
-    parts_named,
+    cache_format_of_label,
+    formats_of_label,
+    model_of_label,
+    parts_of_label,
     rules,
     runs_eagerly,
 )
@@ -45,18 +45,18 @@ from capacity.validation.published_names import (
     ],
 )
 def test_a_label_means_the_parts_that_have_all_its_words(label, parts):
-    assert set(parts_named(label)) == parts
+    assert set(parts_of_label(label)) == parts
 
 
 @pytest.mark.parametrize("label", ["RTX 4090 D", "RTX 4090D", "RTX 6000", "A100X", "M4 Pro", "H100 SXM 64GB", "3090"])
 def test_a_label_with_a_word_too_many_or_too_few_means_no_part(label):
     with pytest.raises(LeftOut, match="part not shipped"):
-        parts_named(label)
+        parts_of_label(label)
 
 
 @pytest.mark.parametrize("part", [part for part in cap.hardware_ids() if "thread" not in part])
 def test_every_part_is_meant_by_its_own_id(part):
-    assert part in parts_named(part)
+    assert part in parts_of_label(part)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_every_part_is_meant_by_its_own_id(part):
     ],
 )
 def test_a_label_means_a_shipped_model_in_any_spelling(label, model):
-    assert model_named(label) == model
+    assert model_of_label(label) == model
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_label_means_a_shipped_model_in_any_spelling(label, model):
 )
 def test_a_label_of_another_model_means_none(label):
     with pytest.raises(LeftOut, match="model not shipped"):
-        model_named(label)
+        model_of_label(label)
 
 
 @pytest.mark.parametrize("model", cap.model_ids())
 def test_every_model_is_meant_by_its_own_id(model):
     if not isinstance(cap.load_model(model), type(cap.load_model("llama-2-7b"))):
         pytest.skip("a world model")
-    assert model_named(model) == model
+    assert model_of_label(model) == model
 
 
 # Bits a weight as llama.cpp and ExLlama print them: no format that stands for a label is wider.
@@ -117,19 +117,19 @@ def test_every_model_is_meant_by_its_own_id(model):
     ],
 )
 def test_a_format_that_stands_for_a_label_has_at_most_its_bits(label, bits):
-    assert number_format(formats_named(label)["weights"]).effective_bits <= bits
+    assert number_format(formats_of_label(label)["weights"]).effective_bits <= bits
 
 
 @pytest.mark.parametrize("label", ["EXL2 2.4", "gguf-iq2_xs", "W4A16 (assumed)", "q4_k_m-reap25", "", "fp12"])
 def test_a_format_narrower_than_any_that_is_known_is_left_out(label):
     with pytest.raises(LeftOut, match="not expressed"):
-        formats_named(label)
+        formats_of_label(label)
 
 
 def test_a_cache_that_is_not_stated_may_be_the_narrowest():
-    assert [cache_format_named(label) for label in ("", "FP16", "K q4_0 V q8_0")] == ["fp8_e4m3", "fp16", "q4_0"]
+    assert [cache_format_of_label(label) for label in ("", "FP16", "K q4_0 V q8_0")] == ["fp8_e4m3", "fp16", "q4_0"]
     with pytest.raises(LeftOut, match="cache"):
-        cache_format_named("turbo")
+        cache_format_of_label("turbo")
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def _differ(
     stored: str, names: list[str], parts: dict[str, str], modules: Sequence[LayerModule], where: str
 ) -> Iterable[StoredOverride]:
     """Change ``parts`` that are wholly in another format; the layers of others, of which only some are."""
-    inside = [name.replace("switch_mlp.", "experts.*.") for name in names if _last(name) not in TABLES + ROUTERS]
+    inside = [name.replace("switch_mlp.", "experts.*.") for name in names if _leaf(name) not in TABLES + ROUTERS]
     for part, last in (("embedding", TABLES), ("router", ROUTERS)):
-        members = [name for name in names if _last(name) in last]
+        members = [name for name in names if _leaf(name) in last]
         if members and part == "router" and len(members) != _expert_layers(modules):
             raise SpecError(f"{where}: routers of different formats are not supported")
         if members:
@@ -94,7 +94,7 @@ def _differ(
             )
 
 
-def _last(name: str) -> str:
+def _leaf(name: str) -> str:
     return name.rpartition(".")[2]
 
 

@@ -26,7 +26,7 @@ DATA_TYPES = {
     "float8_e4m3fn": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2",
 }
-WAY_OUT = "leave {} out and give --weights, with --activations, --kv-cache and --override where they differ"
+ADVICE = "leave {} out and give --weights, with --activations, --kv-cache and --override where they differ"
 Reader = Callable[[Mapping[str, Any], str], Storage]
 READERS: dict[str, Reader] = {
     "fp8": fp8,
@@ -59,7 +59,7 @@ def checkpoint_of(
     """
     plain = _data_type(config, where)
     require_dense(config, where)
-    key, table = _stated(config, where)
+    key, table = _quantization_table(config, where)
     if table is None:
         if plain is None:
             return None, ()
@@ -71,10 +71,10 @@ def checkpoint_of(
             raise SpecError(f"{place} must be an object, got a {kind_of(table)}")
         return _quantized(table, plain or "bf16", modules, place)
     except SpecError as error:
-        raise SpecError(f"{error}; {WAY_OUT.format(key)}") from None
+        raise SpecError(f"{error}; {ADVICE.format(key)}") from None
 
 
-def _stated(config: Mapping[str, Any], where: str) -> tuple[str, Any]:
+def _quantization_table(config: Mapping[str, Any], where: str) -> tuple[str, Any]:
     """The key and the value that describe quantised storage; the names of one fact must agree."""
     tables = {key: config[key] for key in TABLE_KEYS if config.get(key) is not None}
     if any(value != next(iter(tables.values())) for value in tables.values()):

@@ -46,7 +46,7 @@ def plain_layers(
     matrices = _Modules(modules)
     entries = [*_unquantized_entries(table, where), *((where, entry) for entry in skipped)]
     for place, entry in dict.fromkeys(entries):
-        members = matrices.named(entry, place)
+        members = matrices.members(entry, place)
         if not members and "lm_head" in entry:  # under another root, as language_model.lm_head
             members = {module for module in modules if module.part == "lm_head"}
         if not members and not _never_quantized(entry, matrices.last_layer):
@@ -55,7 +55,7 @@ def plain_layers(
     targets = dict.fromkeys(_targets(table, where))
     if targets:
         unquantized |= set(modules) - set().union(*(_target(entry, matrices, place) for place, entry in targets))
-    return _whole_layers(unquantized, modules, where)
+    return _layers_by_part(unquantized, modules, where)
 
 
 def parts_of(entries: Sequence[str], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
@@ -68,7 +68,7 @@ def parts_of(entries: Sequence[str], modules: Sequence[LayerModule], where: str)
     """
     table = _Modules(modules)
     members = [_target(entry, table, where) for entry in entries]
-    return _whole_layers(set().union(*members), modules, where)
+    return _layers_by_part(set().union(*members), modules, where)
 
 
 def runs(layers: Iterable[int]) -> list[tuple[int, int]]:
@@ -126,7 +126,7 @@ def _strings(value: Any, where: str) -> list[str]:
 
 
 def _target(entry: str, table: _Modules, place: str) -> set[LayerModule]:
-    members = table.named(entry, place)
+    members = table.members(entry, place)
     if not members:
         raise SpecError(f"{place} names {entry!r:.120}; supported: Linear, or modules{_such_as(table.modules)}")
     return members
@@ -144,7 +144,7 @@ class _Modules:
             for word in set(module.name.split(".")):
                 self._by_word.setdefault(word, []).append(module)
 
-    def named(self, entry: str, place: str) -> set[LayerModule]:
+    def members(self, entry: str, place: str) -> set[LayerModule]:
         """The modules that an entry names directly or as part of a longer name."""
         if entry.startswith("re:"):
             expression = _expression(entry.removeprefix("re:"), place)
@@ -202,7 +202,7 @@ def _never_quantized(entry: str, last_layer: int | None) -> bool:
     return number is not None and last_layer is not None and int(number[1]) > last_layer
 
 
-def _whole_layers(unquantized: set[LayerModule], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
+def _layers_by_part(unquantized: set[LayerModule], modules: Sequence[LayerModule], where: str) -> dict[str, set[int]]:
     matrices: dict[tuple[str, int], list[LayerModule]] = {}
     for module in modules:
         matrices.setdefault((module.part, module.layer), []).append(module)

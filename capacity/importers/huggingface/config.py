@@ -9,7 +9,7 @@ from typing import Any
 
 from capacity.errors import SpecError
 from capacity.files.json_file import kind_of
-from capacity.importers.checkpoints.quantization import WAY_OUT
+from capacity.importers.checkpoints.quantization import ADVICE
 from capacity.importers.huggingface.unread import Unread
 from capacity.inputs import LARGEST_COUNT
 
@@ -187,7 +187,7 @@ class Config:
             if value is not None and unread.matters(key):
                 raise SpecError(
                     f"{self.where}: {key} = {_short(value)} may change memory and is not supported for type "
-                    f"{self.kind}; {self._way_out(key)}"
+                    f"{self.kind}; {self._advice(key)}"
                 )
             ignored.append(key)
         if ignored:
@@ -203,10 +203,10 @@ class Config:
         pairs = ", ".join(f"{name} = {_short(self.data[name])}" for name in there)
         return f"; the file has {pairs}, which type {self.kind} does not read" if pairs else ""
 
-    def _way_out(self, key: str) -> str:
+    def _advice(self, key: str) -> str:
         """What to do about a key that is not read: storage can be given instead, a shape must be spelled otherwise."""
         if "quant" in key.lower():
-            return WAY_OUT.format(key)
+            return ADVICE.format(key)
         close = difflib.get_close_matches(key, sorted(self._read), n=3, cutoff=0.55)
         return f"nearest supported: {', '.join(close)}" if close else f"supported: {', '.join(sorted(self._read))}"
 

@@ -91,7 +91,7 @@ def _source(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"fields": ["*"], "cite": f"{origin}{facts['source']}", "confidence": facts["confidence"]}
 
 
-def _named(defaults: Mapping[str, Any], *keys: str) -> str:
+def _present_key(defaults: Mapping[str, Any], *keys: str) -> str:
     """The key that a type uses for one fact."""
     return next(key for key in keys if key in defaults)
 
@@ -106,7 +106,7 @@ def _shape(config: Config, facts: Mapping[str, Any]) -> dict[str, int]:
         "heads": heads,
         "layers": config.count("num_hidden_layers", maximum=1000),
         "feed_forward": _feed_forward(config, width),
-        "channels": config.count(_named(facts, "num_channels", "in_chans")),
+        "channels": config.count(_present_key(facts, "num_channels", "in_chans")),
         "image": config.count(("crop_size", "image_size") if "crop_size" in facts else "image_size"),
         "patch": config.count("patch_size"),
     }

@@ -15,7 +15,7 @@ from capacity.measure.runs.timing import cuda_torch
 from capacity.measure.shape import DecoderShape
 from capacity.specs.measured_run import MeasuredRun
 
-Made = Iterator[MeasuredRun | str]  # runs, and a sentence for each case that is skipped
+RunsOrReasons = Iterator[MeasuredRun | str]  # runs, and a sentence for each case that is skipped
 CONTEXTS = (128, 2048, 8192)
 BATCHES = (1, 2, 4, 16, 64)
 MAX_CASE_TOKENS = 64 * 2048  # of all sequences of a case
@@ -24,7 +24,7 @@ PREFILL_CASES = ((1, 128), (1, 1024), (1, 8192), (8, 1024))
 ARENA_SHARE = 1.6  # of the weights: leaves room for some sequences and not for all
 
 
-def planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Made]]]:
+def planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], RunsOrReasons]]]:
     """The runs of one kind, or of all, as named makers, the most valuable first in case the campaign is cut short.
 
     Raises
@@ -34,7 +34,7 @@ def planned(kind: str, *, quick: bool) -> list[tuple[str, Callable[[], Made]]]:
     """
     cuda_torch()
     bench = Bench(CudaDevice())
-    tasks: list[tuple[str, Callable[[], Made]]] = []
+    tasks: list[tuple[str, Callable[[], RunsOrReasons]]] = []
     all_shapes = shapes(quick=quick)
     wide = [one for one in all_shapes if one.weight_format == "bf16"]
     if kind in ("ceilings", "all"):
@@ -82,7 +82,7 @@ def shape(
     )
 
 
-def decode_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
+def decode_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> RunsOrReasons:
     """The decode grid of one shape, on shared random weights."""
     largest = max(one.vocabulary, 2 * one.intermediate_size) * one.hidden_size
     if reason := skip_reason(one.name, one.weight_bytes() + 2 * 4 * largest):  # two in fp32 while they are drawn
@@ -106,7 +106,7 @@ def decode_cases(one: DecoderShape) -> list[tuple[int, int]]:
     return [(batch, context) for batch, context in cases if batch <= max_batch and batch * context <= MAX_CASE_TOKENS]
 
 
-def prefill_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
+def prefill_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> RunsOrReasons:
     """Prefills of one shape in plain torch."""
     import torch
 
@@ -123,7 +123,7 @@ def prefill_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
         yield prefill_run(model, prompts, bench)
 
 
-def memory_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> Made:
+def memory_runs(one: DecoderShape, bench: Bench, *, quick: bool) -> RunsOrReasons:
     """What weights, cache and prefill hold, and the largest batch of an arena, for two batches and contexts."""
     arena_bytes = int(ARENA_SHARE * one.weight_bytes())
     for batch, tokens in MEMORY_CASES[: 1 if quick else None]:

@@ -20,7 +20,7 @@ from capacity.measure.runs.live_storage import LiveStorage
 from capacity.measure.runs.memory_probe import arena_holds, largest_batch
 from capacity.measure.runs.timing import MAX_SAMPLES, WARMUP_STEPS, sampled_s
 from capacity.measure.shape import DecoderShape
-from capacity.specs.measured_run import Held, MeasuredRun, Quality
+from capacity.specs.measured_run import MeasuredRun, MemoryReading, Quality
 
 CHECKED_CONTEXT = 77
 ROUNDS = 8
@@ -166,7 +166,7 @@ def cpu_memory_run(shape: DecoderShape, *, batch: int, tokens: int, threads: int
         part=part,
         backend="torch",
         workload=workload(shape, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
-        memory=Held(
+        memory=MemoryReading(
             weight_bytes=model.weight_bytes,
             kv_bytes=written_cache_bytes(decoder, tokens),
             kv_allocated_bytes=decoder.cache_bytes,
@@ -200,5 +200,5 @@ def cpu_arena_run(shape: DecoderShape, *, tokens: int, share: float, threads: in
         part=part,
         backend="torch",
         workload=workload(shape, batch=max(1, max_batch), context_tokens=tokens, prompt_tokens=tokens),
-        memory=Held(weight_bytes=model.weight_bytes, arena_bytes=arena_bytes, max_batch=max_batch),
+        memory=MemoryReading(weight_bytes=model.weight_bytes, arena_bytes=arena_bytes, max_batch=max_batch),
     )

@@ -22,7 +22,7 @@ from capacity.measure.runs.fields import counts, workload
 from capacity.measure.runs.memory_probe import arena_holds, largest_batch
 from capacity.measure.runs.quality import with_result
 from capacity.measure.shape import DecoderShape
-from capacity.specs.measured_run import Held, MeasuredRun
+from capacity.specs.measured_run import MeasuredRun, MemoryReading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,7 +155,7 @@ def memory_run(shape: DecoderShape, batch: int, tokens: int, bench: Bench) -> Me
         "memory",
         ran=IN_TORCH,
         workload=workload(shape, batch=batch, context_tokens=tokens, prompt_tokens=tokens),
-        memory=Held(
+        memory=MemoryReading(
             weight_bytes=weight_bytes,
             kv_bytes=written_cache_bytes(decoder, tokens),
             kv_allocated_bytes=decoder.cache_bytes(),
@@ -197,5 +197,5 @@ def arena_run(shape: DecoderShape, tokens: int, share: float, bench: Bench) -> M
         "memory",
         ran=IN_TORCH,
         workload=workload(shape, batch=max(1, max_batch), context_tokens=tokens, prompt_tokens=tokens),
-        memory=Held(weight_bytes=model.weight_bytes, arena_bytes=arena_bytes, max_batch=max_batch),
+        memory=MemoryReading(weight_bytes=model.weight_bytes, arena_bytes=arena_bytes, max_batch=max_batch),
     )

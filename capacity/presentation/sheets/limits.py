@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capacity.presentation.figures import counted
 from capacity.presentation.sheet import Cell, Parts
-from capacity.results import Enough, SharedMemory, Sizing, Turned
+from capacity.results import Enough, RelaxedLimit, SharedMemory, Sizing
 from capacity.studies.parts import Shortage
 
 
@@ -12,7 +12,7 @@ def verdict_words(sizing: Sizing) -> Parts:
     """Whether a sizing fits, by what margin, and on how many devices it would."""
     margin = Cell(abs(sizing.margin_bytes), "B")
     if sizing.verdict == "tight":
-        return ("tight, ", margin, " to spare per device: ", *runtime_words(*_least_left(sizing)))
+        return ("tight, ", margin, " to spare per device: ", *runtime_words(*_smallest_margin(sizing)))
     if sizing.fits:
         return ("fits, ", margin, " to spare per device")
     if sizing.binding == "max_sequences":
@@ -22,7 +22,7 @@ def verdict_words(sizing: Sizing) -> Parts:
     return ("does not fit: ", margin, " missing per device", *_turned(sizing.turned_by), *enough)
 
 
-def _turned(limits: tuple[Turned, ...]) -> Parts:
+def _turned(limits: tuple[RelaxedLimit, ...]) -> Parts:
     """That the verdict hangs on limits that were assumed."""
     if not limits:
         return ()
@@ -30,7 +30,7 @@ def _turned(limits: tuple[Turned, ...]) -> Parts:
     return (f", which is assumed to be so: it fits with {others}",)
 
 
-def _least_left(sizing: Sizing) -> tuple[int, int]:
+def _smallest_margin(sizing: Sizing) -> tuple[int, int]:
     least = min(sizing.ledger, key=lambda ledger: ledger.left_bytes)
     return least.left_bytes, least.runtime_bytes
 

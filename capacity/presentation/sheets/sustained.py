@@ -96,7 +96,7 @@ def _arrivals(result: Sustained, arrivals: Arrivals) -> Section:
     side = SIDES[result.rests_on]
     rows: list[Row] = [
         (Cell("arrivals"), Cell(arrivals.requests_per_s, "request/s", digits=2)),
-        (Cell("one replica keeps up"), Cell(arrivals.most_requests_per_s, "request/s", digits=2, note=side)),
+        (Cell("one replica keeps up"), Cell(arrivals.max_requests_per_s, "request/s", digits=2, note=side)),
         (Cell("replicas needed"), Cell(arrivals.replicas, "replica")),
         (Cell("utilisation of each"), Cell(arrivals.utilisation, "1")),
         (Cell("requests in flight on each"), Cell(arrivals.concurrency, "request")),

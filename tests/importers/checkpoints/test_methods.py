@@ -12,7 +12,7 @@ from capacity.errors import SpecError
 from capacity.importers.huggingface.model import import_model
 
 CONFIGS = Path(__file__).parents[2] / "data" / "model_configs"
-WAY_OUT = "out and give --weights, with --activations, --kv-cache and --override where they differ"
+ADVICE = "out and give --weights, with --activations, --kv-cache and --override where they differ"
 
 
 def config(name):
@@ -158,7 +158,7 @@ def test_what_is_not_read_is_refused_with_the_way_out(change, sentence):
     with pytest.raises(SpecError, match=sentence) as error:
         import_model(LLAMA_8B | change)
     key = "quantize" if "quantize" in change else next(iter(change))
-    assert f"leave {key} {WAY_OUT}" in str(error.value) or "disagree" in str(error.value)
+    assert f"leave {key} {ADVICE}" in str(error.value) or "disagree" in str(error.value)
 
 
 # The way out is one: the same file without the key is read, and the deployment says the rest.
