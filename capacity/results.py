@@ -145,7 +145,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Ledger(Result):
-    """The memory of one device of pipeline ``rank``; ``devices`` of the replica are alike. [B]
+    """The memory of one device of pipeline ``rank``; ``devices`` of the replica are equal. [B]
 
     ``outside_bytes`` is what the engine does not plan with; ``runtime_bytes`` what a process takes that no line holds.
     """
@@ -248,13 +248,13 @@ class Objective:
 
     @property
     def state(self) -> Literal["missed", "not excluded"]:
-        """The verdict as a code: a bound excludes an objective, and shows none to be met."""
+        """The verdict as a code; a bound can exclude an objective but never prove that it is met."""
         return "missed" if self.missed else "not excluded"
 
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """What of a memory shared with the system is set aside for it, and what more it is expected to keep. [B]"""
+    """Memory shared with the system: how much is set aside, and how much more the system is expected to keep. [B]"""
 
     set_aside_bytes: int
     expected_bytes: int
@@ -271,7 +271,7 @@ class RelaxedLimit:
 
 @dataclass(frozen=True)
 class Enough:
-    """The fewest devices on which a case fits that does not fit as asked, and what that rests on. [device]"""
+    """The fewest devices on which a case fits that does not fit as given, and the evidence for it. [device]"""
 
     devices: int
     tensor_parallel: int

@@ -69,7 +69,7 @@ def tpot(
     batch : array_like
         Sequences of the replica. [sequence]
     context_tokens : array_like
-        Tokens of each, the one that the step computes included. [token]
+        Tokens of each sequence, including the one that the step computes. [token]
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Names that are no file and no shipped id: Hub ids of shipped models, and what to do about all others."""
+"""Names that are neither a file nor a shipped id: Hub ids of shipped models, and advice for all others."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _with_inputs(world: WorldModelSpec, **texts: str | None) -> WorldModelSpec:
 
 
 def _period_s(text: str | None) -> float | None:
-    """The period that an option was given; a rate is refused, for of the rates of a robot "Hz" names none. [s]"""
+    """The period of an option; a rate is refused, because "Hz" is ambiguous among the rates of a robot. [s]"""
     if text is None or (rate := _RATE.fullmatch(text)) is None:
         return seconds_option("period", text)
     per_s = float(rate[1]) * (1000 if rate[2] else 1)

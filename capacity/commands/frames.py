@@ -55,7 +55,7 @@ def frames(
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Judge a frame budget: met or not, how many sessions a device holds, and when their caches fill its memory.
+    """Judge a frame budget: met or not, how many sessions fit per device, and when their caches fill its memory.
 
     The launch mode is how the model runs: see capacity control --help. Graph is
     assumed.

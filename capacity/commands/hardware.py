@@ -45,9 +45,9 @@ def list_parts(
     parts = _with_words(words or ())
     if vendor is not None:
         parts = _of_vendor(parts, vendor)
-    least = bytes_option("memory", least_memory)
-    if least is not None:
-        parts = [part for part in parts if (part.memory.capacity_bytes or 0) >= least]
+    min_bytes = bytes_option("memory", least_memory)
+    if min_bytes is not None:
+        parts = [part for part in parts if (part.memory.capacity_bytes or 0) >= min_bytes]
     if computes is not None:
         number_format(computes)
         parts = [part for part in parts if part.peak(computes) is not None]

@@ -44,7 +44,7 @@ class Collective:
 
 @lru_cache(maxsize=512)
 def collectives(model: ModelSpec, deploy: Deployment, stage_name: str) -> tuple[Collective, ...]:
-    """What devices exchange in a pass through one stage, for each token a device works on.
+    """What devices exchange in a pass through one stage, per token and device.
 
     Tensor parallelism sums once per mixer and once per feed-forward; in the decoder also once for the table, and it
     gathers the logits. Expert parallelism over data-parallel ranks sends each token to its experts and back. A pipeline

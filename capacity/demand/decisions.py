@@ -62,7 +62,7 @@ def decision_phases(
 
 
 def check_world(world: WorldModelSpec, deploy: Deployment) -> None:
-    """Refuse what has no part in a world model: pipeline stages, and cache blocks.
+    """Refuse options that a world model does not have: pipeline stages and cache blocks.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def check_world(world: WorldModelSpec, deploy: Deployment) -> None:
 def first_token_phases(
     subject: Subject, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
 ) -> tuple[Phase, ...]:
-    """What comes before the first token: encode, where a world model has images, and prefill. Shape: broadcast.
+    """The phases before the first token: encode, where a world model has images, and prefill. Shape: broadcast.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _encode(world: WorldModelSpec, deploy: Deployment, batch: ArrayLike) -> Phas
 
 @lru_cache(maxsize=512)
 def _encode_once(world: WorldModelSpec, deploy: Deployment, batch: int) -> Phase | None:
-    """The pass of one batch, which depends on no part and no context: other questions find it again."""
+    """The pass of one batch, cached: it depends on neither part nor context."""
     return _encode(world, deploy, batch)
 
 

@@ -21,7 +21,7 @@ from capacity.specs.world import Encoder, WorldModelSpec
 
 
 def encoder_work(world: WorldModelSpec, deploy: Deployment, encoder: Encoder, *, images: ArrayLike) -> Work:
-    """The work of ``images`` alike images in one pass through an encoder.
+    """The work of ``images`` equal images in one pass through an encoder.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from capacity.specs.model import LayerGroup, ModelSpec, Stage
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """Key-value caches of alike layers on one pipeline rank. ``window`` is 0 for a cache that grows without end."""
+    """Key-value caches of equal layers on one pipeline rank. ``window`` is 0 for a cache that grows without end."""
 
     rank: int
     layers: int
@@ -27,7 +27,7 @@ class CacheRow:
 
 @lru_cache(maxsize=512)
 def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
-    """The key-value caches of the stages behind the encoders, per device, in rows of layers that are alike."""
+    """The key-value caches of the stages behind the encoders, per device, in rows of equal layers."""
     counts: Counter[tuple[int, LayerCache]] = Counter()
     for stage in _remembering(model):
         for group in stage.layers:
@@ -112,7 +112,7 @@ def layer_tensors(group: LayerGroup, tensor_parallel: int) -> dict[str, dict[str
     Parameters
     ----------
     group : LayerGroup
-        Layers alike.
+        Equal layers.
     tensor_parallel : int
         Ranks that divide heads and inner widths. [1]
     """

@@ -1,4 +1,4 @@
-"""One table of a model's weights, in the order in which a token meets them, from which parameters, weight bytes, FLOP
+"""One table of a model's weights, in the order in which a token passes them, from which parameters, weight bytes, FLOP
 and traffic all come, so that a shape is written down once.
 """
 

@@ -67,12 +67,12 @@ class OperatorTable:
 
     @cached_property
     def attention(self) -> OperatorTable:
-        """The rows that meet keys."""
+        """The rows that read keys."""
         return self._where(lambda cost: bool(cost.key_flop or cost.key_bytes))
 
     @cached_property
     def matrices(self) -> OperatorTable:
-        """The rows that meet no keys: matrices, experts and states."""
+        """The rows that read no keys: matrices, experts and states."""
         return self._where(lambda cost: not (cost.key_flop or cost.key_bytes))
 
     @cached_property

@@ -29,7 +29,7 @@ from capacity.units import Arithmetic, number_format
 
 @dataclass(frozen=True, eq=False)
 class RankOperators:
-    """Operators of one pass on a device of a pipeline rank, of which ``ranks`` are alike.
+    """Operators of one pass on a device of a pipeline rank, of which ``ranks`` are equal.
 
     ``tail`` are those of the last layers that only the tokens need whose outputs are read: no later token depends on
     them. [rank]
@@ -54,7 +54,7 @@ def stage_operators(model: ModelSpec, deploy: Deployment, stage_name: str) -> Op
 
 @lru_cache(maxsize=512)
 def rank_operators(model: ModelSpec, deploy: Deployment, stage_name: str | None = None) -> tuple[RankOperators, ...]:
-    """The operators of one pass by pipeline rank, ranks that are alike together.
+    """The operators of one pass by pipeline rank, equal ranks together.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ COUNTS = ("layers", "launches")
 
 
 def _merged(costs: list[OperatorCost]) -> Iterator[OperatorCost]:
-    """Costs whose layers are alike, as one."""
+    """Costs of equal layers, as one."""
     groups: dict[tuple[object, ...], list[OperatorCost]] = {}
     fixed = [field.name for field in fields(OperatorCost) if field.name not in (*PER_LAYER, *COUNTS)]
     for cost in costs:

@@ -80,8 +80,8 @@ def _listed(degrees: list[int]) -> str:
     >>> _listed([1, 2, 4]), _listed([1])
     ('1, 2 or 4', '1')
     """
-    *most, last = map(str, degrees)
-    return f"{', '.join(most)} or {last}" if most else last
+    *others, last = map(str, degrees)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def check_overrides(model: ModelSpec, deploy: Deployment) -> None:

@@ -13,7 +13,7 @@ from capacity.specs.model import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Parameters of a model. ``active`` is total less the experts a token does not visit; with the embedding.
+    """Parameters of a model. ``active`` is the total less the experts that are not used per token; with the embedding.
 
     ``read_per_token`` is what one decode step at batch 1 reads: the output head but not the rows of the input
     table, unless the two are tied.

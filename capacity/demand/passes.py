@@ -231,7 +231,7 @@ def _matrix_block(table: OperatorTable, step: Pass) -> WorkBlock:
 
 
 def _attention_block(table: OperatorTable, step: Pass) -> WorkBlock:
-    """Operators that meet keys: they read cache and no weights."""
+    """Operators on keys: they read the cache and no weights."""
     sequences = np.asarray(step.sequences, dtype=np.float64)
     shape = (len(table.costs), *step.shape)
     moved, flop = np.empty(shape), np.empty(shape)

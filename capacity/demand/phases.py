@@ -1,4 +1,4 @@
-"""A phase of a request or of a decision: some alike passes through a stage, and the phases that both kinds share.
+"""A phase of a request or of a decision: equal passes through a stage, and the phases that both kinds share.
 
 A language request is prefill, then decode per further token; `capacity.demand.decisions` has the phases of a decision.
 """
@@ -21,7 +21,7 @@ from capacity.specs.world import Subject, WorldModelSpec
 
 @dataclass(frozen=True, eq=False)
 class RankWork:
-    """The work of one pass on a device of a pipeline rank, of which ``ranks`` are alike. [rank]
+    """The work of one pass on a device of a pipeline rank, of which ``ranks`` are equal. [rank]
 
     ``even`` is that work where the sequences divide evenly into micro-batches, which a bound may not exclude.
     """
@@ -38,7 +38,7 @@ class RankWork:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """``passes`` alike passes of one kind: the work of one pass, the layers it goes through, what devices exchange.
+    """``passes`` equal passes of one kind: the work of one pass, the layers it goes through, what devices exchange.
 
     ``sequences`` and ``tokens`` are those of one device in one pass, ``head_tokens`` those of each sequence to which
     the output head is applied. Each pipeline rank takes ``turns`` in a pass: micro-batches of sequences (not a whole
@@ -104,7 +104,7 @@ def decode_phase(
     batch : array_like
         Sequences of the replica. [sequence]
     context_tokens : array_like
-        Tokens of each, the one that the step computes included. [token]
+        Tokens of each sequence, including the one that the step computes. [token]
     passes : int
         Decode steps. [pass]
 
@@ -183,7 +183,7 @@ def verify_phase(
     drafted : int
         Tokens drafted. [token]
     cached_tokens : array_like
-        Tokens of each whose keys and values lie in memory. [token]
+        Cached tokens of each sequence. [token]
     """
     new = drafted + 1
     return stage_phase(
@@ -225,7 +225,7 @@ def stage_phase(
     new_tokens : array_like
         Tokens of each that are computed. [token]
     cached_tokens : array_like
-        Tokens of each whose keys and values lie in memory. [token]
+        Cached tokens of each sequence. [token]
     head_tokens : int
         Tokens of each to which the output head is applied. [token]
     causal : bool
@@ -235,7 +235,7 @@ def stage_phase(
     source_tokens : int or None
         Tokens that cross attention attends to, where not those of the spec. [token]
     passes : int
-        Passes alike. [pass]
+        Equal passes. [pass]
     each : int
         Sequences of each of ``batch``, which stay on its rank. [sequence]
     needed_tokens : int or None

@@ -1,4 +1,4 @@
-"""What lies on one device, and in which number format: deployment and checkpoint applied to the weight table.
+"""What one device holds, and in which number format: deployment and checkpoint applied to the weight table.
 
 Tensor parallelism divides heads, intermediate widths and the padded vocabulary. An expert layer divides over all
 tensor x data parallel devices, ``expert_parallel`` ways by expert and the rest by column. Pipeline stages hold
@@ -68,7 +68,7 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     return shards
 
 
-# Whether something is wanted that lies in a layer (None: outside the layers) of a stage, on a pipeline rank.
+# Selects by stage, layer (None: outside the layers) and pipeline rank.
 LayerTest = Callable[[str, "int | None", int], bool]
 
 
@@ -88,7 +88,7 @@ def everywhere(stage: str, layer: int | None, rank: int) -> bool:
 
 
 def shards_where(model: ModelSpec, deploy: Deployment, selects: LayerTest) -> tuple[WeightShard, ...]:
-    """Those of `weight_shards` that lie in chosen layers, each with the number of such layers."""
+    """The shards of `weight_shards` in selected layers, each with the number of such layers."""
     shards = []
     for module in modules(model):
         rows, columns, copies = _local_shape(module, deploy)
@@ -98,7 +98,7 @@ def shards_where(model: ModelSpec, deploy: Deployment, selects: LayerTest) -> tu
 
 
 def _runs(module: Module, model: ModelSpec, deploy: Deployment, selects: LayerTest) -> Counter[tuple[int, str]]:
-    """Chosen layers of ``module`` by pipeline rank and format."""
+    """Selected layers of ``module`` by pipeline rank and format."""
     counted: Counter[tuple[int, str]] = Counter()
     for layer in module.layers if module.place == "layer" else (None,):
         rank = _rank_of(module, layer, model, deploy)
@@ -138,7 +138,7 @@ def rank_of_layer(layer: int, stage: str, model: ModelSpec, deploy: Deployment) 
 
 
 def layers_per_rank(layers: int, deploy: Deployment) -> tuple[int, ...]:
-    """Layers of the decoder on each pipeline rank: as asked, or even, the rest on the ranks before the last. [1]
+    """Layers of the decoder on each pipeline rank: as given, or even, the remainder on the ranks before the last. [1]
 
     The last rank has the head as well, so engines give it no layer more (vLLM 0.11 distributed/utils.py,
     get_pp_indices).
@@ -181,7 +181,7 @@ def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
 
 
 def check_group_alignment(model: ModelSpec, deploy: Deployment, shards: tuple[WeightShard, ...]) -> None:
-    """Refuse a share that holds part of a group or block where engines do.
+    """Refuse a shard that splits a quantisation group or block, as engines do.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def check_group_alignment(model: ModelSpec, deploy: Deployment, shards: tuple[We
 
 
 def _broken_group(shard: WeightShard) -> str | None:
-    """What of a share is no whole number of groups, as text."""
+    """Which dimension of a shard is not a multiple of the quantisation group, as text."""
     module, stored = shard.module, number_format(shard.format)
     if not stored.whole_groups or module.vector:
         return None

@@ -119,7 +119,7 @@ def _weights(model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment)
 
 
 def _offloaded(model: ModelSpec, world: WorldModelSpec | None) -> frozenset[tuple[str, str]]:
-    """Stages and modules that lie in host memory."""
+    """Stages and modules offloaded to host memory."""
     if world is None or not world.offloaded:
         return frozenset()
     pairs = ((module.stage, module.name) for module in modules(model))

@@ -1,4 +1,4 @@
-"""Memory that a process takes beside the rows of the memory table: context, libraries, and a system that shares it."""
+"""Memory of a process in addition to the rows of the memory table: context, libraries, and a system that shares it."""
 
 from __future__ import annotations
 

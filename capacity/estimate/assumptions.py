@@ -1,4 +1,4 @@
-"""What an answer assumes because no one stated it: defaults of the deployment and unsourced figures of the model."""
+"""Assumptions of an answer: defaults of the deployment and unsourced figures of the model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _runs(layers: tuple[int, ...]) -> str:
 
 
 def _of_weights(subject: Subject, deploy: Deployment, weights_given: bool) -> tuple[str, ...]:
-    """What narrow weights leave wide, or the formats of the checkpoint that stand for weights not given."""
+    """Parts that narrow weights leave in 16 bits, or the checkpoint's formats where no weights format is given."""
     model = network(subject)
     lines, checkpoint = list(_wide_parts(model, deploy)), model.checkpoint
     if deploy.weights == AS_STORED and checkpoint is not None and not weights_given:

@@ -28,7 +28,7 @@ def band_of(figures: Sequence[PhaseFigures], inside: BoolArray | None = None) ->
     figures : sequence of PhaseFigures
         All phases of a request or decision.
     inside : ndarray of bool or None
-        Where the case lies in the range that was measured; elsewhere the band is not a number. None: everywhere. [1]
+        Which cases are in the measured range; elsewhere the band is not a number. None: everywhere. [1]
     """
     pairs = [(item.value_s, item.calibration) for item in figures if item.value_s is not None and item.calibration]
     if len(pairs) < len(figures):

@@ -98,7 +98,7 @@ def uncovered(case: Case, phases: Sequence[str]) -> str:
 
 
 def within_calibrated_range(scope: Scope, batch: ArrayLike, context_tokens: ArrayLike) -> BoolArray:
-    """Whether each case lies in the range that was measured, in the broadcast shape of batch and context.
+    """Whether each case is in the measured range, in the broadcast shape of batch and context.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def within_calibrated_range(scope: Scope, batch: ArrayLike, context_tokens: Arra
 
 
 def describe(calibration: Calibration) -> str:
-    """What a reader must know of a calibration: its name and how far it missed what it was not fitted to."""
+    """A calibration in words: its name, number of points and hold-out error."""
     error = calibration.hold_out
     if error is None:
         return f"calibration {calibration.name}: {len(calibration.points)} points, no hold-out"

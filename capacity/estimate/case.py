@@ -30,7 +30,7 @@ from capacity.units import Arithmetic
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a figure is asked of. Compared by identity: `prepare` gives the same case for the same specs."""
+    """The subject of every question. Compared by identity: `prepare` gives the same case for the same specs."""
 
     model: ModelSpec
     world: WorldModelSpec | None
@@ -39,7 +39,7 @@ class Case:
 
     @property
     def subject(self) -> Subject:
-        """What was asked about: the world model, or else the model."""
+        """The world model, or else the model."""
         return self.world or self.model
 
     @cached_property

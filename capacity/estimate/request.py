@@ -46,7 +46,7 @@ def tpot(case: Case, *, batch: ArrayLike, context_tokens: ArrayLike) -> Estimate
     batch : array_like
         Sequences of the replica. [sequence]
     context_tokens : array_like
-        Tokens of each, the one that the step computes included. [token]
+        Tokens of each sequence, including the one that the step computes. [token]
 
     Raises
     ------
@@ -219,7 +219,7 @@ def encode_note(case: Case) -> tuple[str, ...]:
 
 
 def _in_shape(value: Any, shape: tuple[int, ...]) -> Any:
-    """What does not depend on context (or batch) comes in its shape all the same; a single value as a plain number."""
+    """Broadcast a value that does not depend on context (or batch); a single value becomes a plain number."""
     return np.broadcast_to(value, shape).copy() if np.shape(value) != shape else plain(value)
 
 
@@ -248,7 +248,7 @@ def _banded(
 
 
 def _out_of_range(calibration: Calibration, inside: Any) -> tuple[str, ...]:
-    """Where the range that was measured ends, for points that lie outside it."""
+    """A note on the measured range, for points outside it."""
     if np.all(inside):
         return ()
     which = f" at {np.sum(~inside)} of {inside.size} points" if inside.ndim else ""

@@ -16,7 +16,7 @@ _BEYOND_MEMORY = 2.0**60  # above every capacity; beyond it whole numbers may ha
 
 
 def total_bytes(totals: RowTotals, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
-    """All that some rows take of a device that holds ``sequences``.
+    """All bytes of some rows on a device that holds ``sequences``.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def held_bytes(cache: CacheBlocks, *, sequences: ArrayLike, context_tokens: Arra
 
 
 def activation_bytes(totals: RowTotals, *, sequences: ArrayLike, context_tokens: ArrayLike) -> Any:
-    """What a pass takes: bytes of its tokens in flight, and the largest of each set of alternatives.
+    """Activation bytes of a pass: its tokens in flight, and the largest of each set of alternatives.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def holds(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context_tok
 
 
 def holds_any(kind: DeviceKind, budget: Budget, *, sequences: ArrayLike, context_tokens: ArrayLike) -> BoolArray:
-    """`holds` for numbers of any size: what no memory holds is told apart in float64, where whole numbers would wrap.
+    """`holds` for numbers of any size: compared in float64 where int64 would overflow.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def free_pairs(new_tokens: ArrayLike, cached_tokens: ArrayLike, *, window: Array
     new_tokens : array_like
         Queries of one sequence. [token]
     cached_tokens : array_like
-        Tokens whose keys lie in memory. [token]
+        Cached tokens. [token]
     window : array_like
         Keys of one query at most. [token]
 

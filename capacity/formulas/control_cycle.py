@@ -1,6 +1,6 @@
 """The control cycle: latency, rates and reaction time. Numbers and arrays only; deadlines are in `jitter`.
 
-Four different rates are sold as "Hz"; each has a name of its own here: the replan rate (decisions per second),
+Four different rates are quoted as "Hz"; each has its own name here: the replan rate (decisions per second),
 the action throughput (actions produced per second), the control rate (actions applied per second) and the frame
 rate (camera or generated frames per second).
 """

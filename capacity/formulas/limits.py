@@ -120,7 +120,7 @@ def max_tokens(
 
 
 def largest(fits: Callable[[IntArray], BoolArray], *, shape: tuple[int, ...], upper: int) -> IntArray:
-    """Largest number from 1 to ``upper`` that fits, where none above one that does not fit does; 0 where 1 does not.
+    """Largest n from 1 to ``upper`` for which the monotone predicate ``fits`` holds; 0 where it does not hold for 1.
 
     Parameters
     ----------

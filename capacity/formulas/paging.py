@@ -10,7 +10,7 @@ from capacity.inputs import check_count
 
 
 def window_tokens(context_tokens: ArrayLike, *, window: ArrayLike, sinks: ArrayLike) -> FloatArray:
-    """Tokens a layer keeps with a sliding window after some first tokens: min(S, W + sinks) [1]_.
+    """Tokens kept per layer with a sliding window after some first tokens: min(S, W + sinks) [1]_.
 
     Parameters
     ----------

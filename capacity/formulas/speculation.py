@@ -84,7 +84,7 @@ def checked_draft(acceptance: ArrayLike, draft_tokens: ArrayLike) -> tuple[Float
     return a, g
 
 
-def check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
+def check_cost(name: str, value: ArrayLike, minimum: float) -> FloatArray:
     """A cost in plain steps as an array.
 
     Parameters
@@ -93,7 +93,7 @@ def check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
         What the error calls it.
     value : array_like
         The cost, in plain decode steps. [1]
-    least : float
+    minimum : float
         The lowest that is allowed. [1]
 
     Returns
@@ -104,7 +104,7 @@ def check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
     Raises
     ------
     CapacityError
-        If it is not finite or below ``least``.
+        If it is not finite or below ``minimum``.
 
     Examples
     --------
@@ -112,8 +112,8 @@ def check_cost(name: str, value: ArrayLike, least: float) -> FloatArray:
     array(0.05)
     """
     cost = np.asarray(value, dtype=float)
-    if not np.all(np.isfinite(cost) & (cost >= least)):
-        raise CapacityError(f"{name} is a share of a plain step and at least {least:g}, got {value!r}")
+    if not np.all(np.isfinite(cost) & (cost >= minimum)):
+        raise CapacityError(f"{name} is a share of a plain step and at least {minimum:g}, got {value!r}")
     return cost
 
 

@@ -1,1 +1,1 @@
-"""What people see: a sheet of typed cells for each result, its views, and plots; units are written here only."""
+"""Presentation: a sheet of typed cells for each result, its views, and plots; units are written here only."""

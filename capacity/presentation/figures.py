@@ -102,5 +102,5 @@ def _number(value: float, digits: int | None) -> str:
 
 
 def _probability(share: float) -> str:
-    """In whole percents, open at both ends: what rests on an estimate and an assumed jitter has no more digits."""
+    """In whole percents, open at both ends: an estimate with an assumed jitter has no more digits."""
     return "under 1%" if share < 0.01 else "over 99%" if share > 0.99 else f"{share:.0%}"

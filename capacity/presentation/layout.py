@@ -1,4 +1,4 @@
-"""A table as lines of text of a given width: columns that have no room are left out, and only text is wrapped."""
+"""A table as lines of text of a given width: columns that do not fit are dropped, and only text is wrapped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Spans = tuple[Span, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """The lines of a table, and the names of the columns that had no room."""
+    """The lines of a table, and the names of the columns that were dropped."""
 
     lines: tuple[Spans, ...]
     left_out: tuple[str, ...]
@@ -79,7 +79,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def _min_width(column: Column, cells: Sequence[str]) -> int:
-    """Least width of a column: of all of its cells, or of the words of text."""
+    """Minimum width of a column: of all of its cells, or of the words of text."""
     heading = _max_word([column.name])
     longest = max(map(len, cells), default=0)
     if column.kind != "text":

@@ -1,4 +1,4 @@
-"""A sheet: sections of typed cells. It holds numbers and units; how they are written is the business of a view."""
+"""A sheet: sections of typed cells. It holds numbers and units; a view decides how they are written."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of one kind. The view that lacks room drops the column of the highest ``rank``, and none of rank 0.
+    """A column of one kind. A narrow view drops the column with the highest ``rank`` first, and none of rank 0.
 
     An "id" is never broken, a "number" is never broken and stands on the right, "text" may run over several lines.
     """

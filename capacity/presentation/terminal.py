@@ -58,7 +58,7 @@ def _sheet(answer: Any) -> Sheet:
 
 
 def lines(sheet: Sheet, width: int, rule: str) -> Iterator[Spans]:
-    """The head, the tables, the lists, and what had no room."""
+    """The head, the tables, the lists, and the columns that were dropped."""
     for number, line in enumerate(sheet.head):
         style = line.tone if number else f"verdict {line.tone}".rstrip()
         for piece in layout.paragraph(words(line.words), width):

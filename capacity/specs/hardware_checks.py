@@ -142,10 +142,10 @@ def _int8_over_16_bit(part: Part) -> Iterator[str]:
     if _assumed(part, "peak_flop_per_s.int8") or _assumed(part, f"peak_flop_per_s.{sixteen}"):
         return
     rule = "int8_over_16_bit"
-    most = part.exceptions[rule].value if rule in part.exceptions else 4.0 if part.half_rate_fp32_accumulate else 2.0
+    limit = part.exceptions[rule].value if rule in part.exceptions else 4.0 if part.half_rate_fp32_accumulate else 2.0
     ratio = peaks["int8"] / peaks[sixteen]
-    if ratio > most * (1 + _RATIO_TOLERANCE):
-        yield f"peak_flop_per_s.int8 is {ratio:.2f} times {sixteen}, more than {most:g} (a sparse rate?); {_WAY_OUT}"
+    if ratio > limit * (1 + _RATIO_TOLERANCE):
+        yield f"peak_flop_per_s.int8 is {ratio:.2f} times {sixteen}, more than {limit:g} (a sparse rate?); {_WAY_OUT}"
 
 
 def _links(part: Part) -> Iterator[str]:

@@ -152,7 +152,7 @@ class Resident(Spec):
 class WorldModelSpec(Spec):
     """Stages of ``model`` by role. ``views`` images of ``frames`` frames each enter a decision with
     ``text_tokens`` and ``state_tokens``; ``core`` is the stage that remembers; ``detokenizer`` turns
-    tokens into pixels. ``offloaded`` names stages, or tensors as ``stage.tensor``, that lie in host memory."""
+    tokens into pixels. ``offloaded`` names stages, or tensors as ``stage.tensor``, offloaded to host memory."""
 
     obtained_by: ClassVar[str] = "load it with load_world_model"
 
@@ -198,7 +198,7 @@ class WorldModelSpec(Spec):
         return self._stages[name]
 
     def on_device(self, stage: str, tensor: str) -> bool:
-        """Whether a tensor of a stage lies in device memory between phases."""
+        """Whether a tensor of a stage stays in device memory between phases."""
         return stage not in self.offloaded and f"{stage}.{tensor}" not in self.offloaded
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Whether a "does not fit" hangs on limits that were assumed: the fraction of the memory, the chunk of a prefill."""
+"""Whether a "does not fit" depends on assumed limits: the fraction of the memory, the chunk of a prefill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOSE_LIMITS = {
 
 
 def turned_by(deploy: Deployment, fits: Callable[[Deployment], bool]) -> tuple[RelaxedLimit, ...]:
-    """The fewest assumed limits with which, set otherwise, a case fits that does not; none where no such change does.
+    """The fewest assumed limits that, set differently, make the case fit; none where no such change does.
 
     Parameters
     ----------

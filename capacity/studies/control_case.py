@@ -103,7 +103,7 @@ class ControlCase:
 
 @lru_cache(maxsize=1024)
 def _phases(world: WorldModelSpec, deploy: Deployment, robots: int | range) -> tuple[Phase, ...]:
-    """What decisions ask depends on no part, period or jitter: other questions about the same case find it again."""
+    """The phases of decisions, cached: they depend on no part, period or jitter."""
     batch = np.asarray(robots) if isinstance(robots, range) else robots
     return decision_phases(world, deploy, batch=batch)
 

@@ -108,7 +108,7 @@ class ControlPlan(Result):
 
     @property
     def met(self) -> bool:
-        """Whether it fits and the period is met at the percentile; never on a bound that was not asked for."""
+        """Whether it fits and the period is met at the percentile; a bound counts only with ``bound_only``."""
         return self.state == "met"
 
     @property

@@ -50,7 +50,7 @@ class FramePlan(Result):
 
     @property
     def met(self) -> bool:
-        """Whether the frame rate is met; never on a bound that was not chosen."""
+        """Whether the frame rate is met; a bound counts only with ``bound_only``."""
         return self.state == "met"
 
     @property

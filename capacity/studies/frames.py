@@ -26,7 +26,7 @@ from capacity.studies.what_if import FORMATS, Attempt, Effect, Setup, attempts, 
 
 @dataclass(frozen=True)
 class _FrameRequest:
-    """What is wanted of the sessions: their number, rate and memory, and what the verdict rests on."""
+    """The request: number of sessions, their rate and memory, and the basis of the verdict."""
 
     count: int
     frames_per_s: float
@@ -160,7 +160,7 @@ def _plan(
 def _changes(
     now: Setup, request: _FrameRequest, plan: FramePlan, parts: Sequence[HardwareSpec], formats: Sequence[str]
 ) -> Iterator[Attempt]:
-    """Those of formats, steps and devices, and the parts that were given."""
+    """Changes of formats, steps and devices, and the parts that were given."""
 
     def effect_of(changed: Setup) -> Effect:
         return _effect(request, request.sessions(changed), plan)

@@ -1,4 +1,4 @@
-"""Which part for my case: one model, deployment and workload on every part, those that fit first."""
+"""One model, deployment and workload on every part, those that fit first."""
 
 from __future__ import annotations
 

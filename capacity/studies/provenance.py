@@ -1,4 +1,4 @@
-"""What a sizing rests on: evidence of each figure, defaults that were taken, weak figures of the part, and notes."""
+"""Provenance of a sizing: evidence of each figure, defaults taken, unverified figures of the part, and notes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEAKEST_FIRST = ("assumed", "calibrated", "published", "measured", "computed")
 
 
 def evidence(case: Case, tpot: Estimate, ttft: Estimate) -> dict[str, str]:
-    """What kind of knowledge each figure is: no better than the weakest figure of the part that it rests on."""
+    """The evidence of each figure: no better than the weakest figure of the part behind it."""
     kinds = dict.fromkeys(("weights", "kv cache", "state"), "computed")
     # Limits leave room for activations, which are a schedule of the reference decoder.
     kinds |= dict.fromkeys(("activations", "max_batch", "max_context"), "assumed")
@@ -59,7 +59,7 @@ def _not_published(hardware: HardwareSpec, figures: Iterable[str]) -> list[str]:
 
 
 def _attainable_figures(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Figures of the part that an attainable time rests on, and what kind of knowledge stands beside them: a share
+    """Figures of the part that an attainable time rests on, and the evidence that counts with them: a share
     of the datasheet in place of a measurement, and fixed times of links."""
     ceilings = case.measured_ceilings(case.arithmetic)
     if ceilings is None:  # no attainable time is given then
@@ -82,7 +82,7 @@ def workload_assumptions(workload: Workload, *, workload_given: bool) -> tuple[s
 
 @lru_cache(maxsize=512)
 def weak_figures(case: Case) -> tuple[str, ...]:
-    """Unverified and replaced figures of the part that a sizing rests on."""
+    """Unverified and replaced figures of the part that a sizing uses."""
     hardware = case.hardware
     rests_on = {
         "memory.capacity_bytes",
@@ -100,7 +100,7 @@ def weak_figures(case: Case) -> tuple[str, ...]:
 
 
 def unused(workload: Workload) -> tuple[str, ...]:
-    """Notes on what was given and has no part in sizing one replica."""
+    """Notes on fields that were given but are not used when one replica is sized."""
     unused_fields = [name for name in UNUSED if getattr(workload, name) is not None]
     return tuple(
         [f"{name} is judged by sustained rates; a replica is sized at the given concurrency" for name in unused_fields]
@@ -123,7 +123,7 @@ def notes(case: Case, batch: int, memory_tokens: int) -> tuple[str, ...]:
 
 
 def shared_memory(part: HardwareSpec, deploy: Deployment, *, taken_bytes: int = 0) -> SharedMemory | None:
-    """What of a memory shared with the system is set aside, and expected to be kept beyond it; None of its own. [B]"""
+    """Memory shared with the system: how much is set aside, and how much more the system is expected to keep. [B]"""
     if not part.memory.unified:
         return None
     aside = (part.memory.reserve_bytes or 0) + deploy.reserved_bytes + taken_bytes

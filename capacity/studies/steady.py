@@ -1,4 +1,4 @@
-"""One replica in steady state: its rates at numbers of sequences, the most within objectives, and arrivals.
+"""One replica in steady state: its rates by concurrency, the largest concurrency within objectives, and arrivals.
 
 A prompt is prefilled alone as soon as a sequence ends, while the others wait: the simplest schedule of an engine.
 Data-parallel ranks work on sequences of their own.
@@ -78,7 +78,7 @@ class Steady:
         return steady_state.served_tpot_s(prompt_s, step_s, batch=per_rank, output_tokens=tokens)
 
     def max_requests_per_s(self, batch: int) -> float:
-        """What no engine exceeds with this many sequences: each rank as if it held the most that any does. [1/s]"""
+        """Upper bound at this batch: each rank as if it held as many sequences as the fullest. [1/s]"""
         load, case = self.load, self.case
         _, prompt_s = request.busy_s(case, request.first_token_of(case, self.ranks, load.prompt_tokens))
         step = request.decode_of(case, batch=batch, context_tokens=load.mean_context_tokens)
@@ -110,7 +110,7 @@ class Steady:
         return None if getattr(self.prefill, side) is None else step
 
     def largest(self) -> tuple[int, str]:
-        """The most requests in flight within memory and objectives, and what ends it. [sequence]"""
+        """The largest concurrency within memory and objectives, and what limits it. [sequence]"""
         if self.max_batch == 0:
             return 0, "memory"
         largest = largest_where(lambda batch: self._within(batch)[0], self.max_batch)
@@ -130,22 +130,22 @@ class Steady:
 
     def arrivals(self) -> Arrivals | None:
         """Requests that arrive at random, spread evenly over replicas; None where no request keeps the objectives."""
-        rate, (most_sequences, _) = self.load.requests_per_s, self.largest()
-        if rate is None or most_sequences == 0:
+        rate, (max_sequences, _) = self.load.requests_per_s, self.largest()
+        if rate is None or max_sequences == 0:
             return None
-        most = self.rate_on(self.rests_on, most_sequences)
-        replicas = ceil(rate / most)
+        max_rate = self.rate_on(self.rests_on, max_sequences)
+        replicas = ceil(rate / max_rate)
         own_rate = rate / replicas
-        batch = 1 + largest_where(lambda numbers: self._rates_on(self.rests_on, numbers) < own_rate, most_sequences - 1)
+        batch = 1 + largest_where(lambda numbers: self._rates_on(self.rests_on, numbers) < own_rate, max_sequences - 1)
         tpot_s, ttft_s, tail_s = self._times(batch, own_rate)
         within_objectives = tpot_s <= (self.load.max_tpot_s or np.inf) and (tail_s or ttft_s) <= (
             self.load.max_ttft_s or np.inf
         )
         return Arrivals(
             requests_per_s=rate,
-            max_requests_per_s=most,
+            max_requests_per_s=max_rate,
             replicas=replicas,
-            utilisation=own_rate / most,
+            utilisation=own_rate / max_rate,
             concurrency=batch,
             tpot_s=tpot_s,
             ttft_s=ttft_s,
@@ -177,7 +177,7 @@ class Steady:
         return tpot_s, mean_s, tail_s
 
     def evidence(self) -> dict[str, str]:
-        """What kind of knowledge each side is."""
+        """The evidence of each side."""
         kinds = evidence(self.case, self.steps(np.array([1])), self.prefill)
         return {side: kinds[f"tpot.{side}"] for side in ("bound", "attainable", "value") if f"tpot.{side}" in kinds}
 
@@ -193,7 +193,7 @@ def _figure(by_side: Mapping[str, float]) -> Figure:
 
 
 def largest_where(holds: Callable[[IntArray], BoolArray], maximum: int) -> int:
-    """The largest number from 0 to ``maximum`` that holds, where none above one that does not hold does.
+    """Largest n from 0 to ``maximum`` for which a monotone predicate holds.
 
     Powers of two are tried first, then all numbers, or evenly spaced ones, between the last that holds and the first
     that does not.

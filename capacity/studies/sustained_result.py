@@ -70,7 +70,7 @@ class Arrivals:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sustained(Result):
-    """Sustained rates of one replica: at the concurrency of the workload, at the most within objectives, at arrivals.
+    """Sustained rates of one replica: at the given concurrency, at the largest within objectives, at an arrival rate.
 
     ``rests_on`` is the side that the largest concurrency and the arrivals are judged on: "value", "attainable" or
     "roofline"; ``largest`` is None where no request keeps the objectives, and ``ended_by`` says what ends it.

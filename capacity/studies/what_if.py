@@ -60,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A setup to try: its kind, in words, and what to give for it (options, a field of a file, or an argument)."""
+    """A setup to try: its kind, a description, and how to ask for it (options, a field of a file, or an argument)."""
 
     kind: str
     what: str
@@ -70,7 +70,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a study makes of a setup, in the words of `Change`. [s], [B], [sequence]"""
+    """The figures of a setup in a study, named as in `Change`. [s], [B], [sequence]"""
 
     time_s: float
     saved_s: float
@@ -111,7 +111,7 @@ class Change:
 
     @property
     def met(self) -> bool:
-        """Whether it fits and no limit is missed; never on a bound that was not chosen."""
+        """Whether it fits and no limit is missed; a bound counts only with ``bound_only``."""
         return self.state == "met"
 
     @property

@@ -42,7 +42,7 @@ class Pair:
 
     @property
     def in_band(self) -> bool | None:
-        """Whether the measurement lies in the band; ``None`` without a band."""
+        """Whether the measurement is inside the band; ``None`` without a band."""
         if self.low is None or self.high is None:
             return None
         return self.low <= self.measured <= self.high

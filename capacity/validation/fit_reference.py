@@ -151,11 +151,11 @@ class Terms:
 
 def stacked(runs: Sequence[Terms]) -> Terms:
     """Terms of several runs, filled up with operators that take no time."""
-    most = max(len(run.memory_s) for run in runs)
+    width = max(len(run.memory_s) for run in runs)
 
     def rows(name: str) -> np.ndarray:
         columns = [getattr(run, name) for run in runs]
-        return np.stack([np.pad(column, (0, most - len(column))) for column in columns])
+        return np.stack([np.pad(column, (0, width - len(column))) for column in columns])
 
     launches = np.array([run.launches for run in runs])
     return Terms(rows("memory_s"), rows("compute_s"), rows("attention"), launches)
@@ -196,17 +196,17 @@ def search(run_terms: Terms, seconds: np.ndarray) -> dict[str, float]:
 
 def _descend(run_terms: Terms, seconds: np.ndarray, start: Mapping[str, float]) -> dict[str, float]:
     constants, step = dict(start), FIRST_STEP
-    least = _squared_error(run_terms, seconds, constants)
+    lowest = _squared_error(run_terms, seconds, constants)
     while step > LAST_STEP:
-        before = least
+        before = lowest
         for name in constants:
             for factor in (1 + step, 1 / (1 + step)):
                 value = constants[name] * factor
                 candidate = constants | {name: value if name == "launch" else min(1.0, value)}
                 error = _squared_error(run_terms, seconds, candidate)
-                if error < least:
-                    constants, least = candidate, error
-        step = step if least < before * (1 - 1e-6) else step / 2
+                if error < lowest:
+                    constants, lowest = candidate, error
+        step = step if lowest < before * (1 - 1e-6) else step / 2
     return constants
 
 

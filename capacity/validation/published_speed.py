@@ -116,7 +116,7 @@ def published_rows() -> int:
 def _agreement(name: str, pairs: Sequence[Pair]) -> Agreement:
     ratios = np.array([(pair.bound or 0.0) / pair.measured for pair in pairs])
     reached = np.array([pair.ratio for pair in pairs if np.isfinite(pair.predicted)])
-    median, p10, most = (float(np.percentile(reached, q)) if len(reached) else None for q in (50, 10, 100))
+    median, p10, maximum = (float(np.percentile(reached, q)) if len(reached) else None for q in (50, 10, 100))
     return Agreement(
         group=name,
         rows=len(pairs),
@@ -128,7 +128,7 @@ def _agreement(name: str, pairs: Sequence[Pair]) -> Agreement:
         attainable_above=int(np.sum(reached > 1)),
         attainable_median=median,
         attainable_p10=p10,
-        attainable_max=most,
+        attainable_max=maximum,
     )
 
 
@@ -202,9 +202,11 @@ def _requests(case: Case, cases: Sequence[SpeedCase]) -> Times:
 
 def _sustained(case: Case, cases: Sequence[SpeedCase]) -> Times:
     """Time per token at the batch that gives the highest rate in memory, with prefill and decode overlapping. [s]"""
-    least = min(item.prompt_tokens + item.output_tokens for item in cases)
-    most = int(memory.max_batch(case.memory, Budget(case.hardware.usable_bytes), case.deploy, context_tokens=least))
-    batches = np.unique(np.geomspace(1, max(1, most), 64).astype(np.int64))[:, None]
+    shortest = min(item.prompt_tokens + item.output_tokens for item in cases)
+    max_batch = int(
+        memory.max_batch(case.memory, Budget(case.hardware.usable_bytes), case.deploy, context_tokens=shortest)
+    )
+    batches = np.unique(np.geomspace(1, max(1, max_batch), 64).astype(np.int64))[:, None]
     first, step, steps = _prefill_and_decode(case, batches, cases)
     tokens = batches * _column(cases, "output_tokens")
     bound = (np.maximum(first.bound, steps * step.bound) / tokens).min(axis=0)

@@ -248,7 +248,7 @@ def _unit(text: str) -> Mapping[str, str]:
 
 
 def _group(row: Row, timed: Timed, model: ModelSpec, batch: int | None) -> str:
-    """What kinds of rows are judged together."""
+    """Kinds of rows that are judged together."""
     if row["kind"] == "prefill_tps":
         return "prefill rate"
     experts = ", experts" if routes(model) else ""

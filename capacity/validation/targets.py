@@ -237,8 +237,8 @@ def _read_share(runs: Sequence[MeasuredRun]) -> Target:
     if not shares:
         return Target(name, None, reason=absent(runs, "gpu", "decode"))
     short = [(share, least) for share, least in shares if share < least]
-    least = Figure("least", min(share for share, _ in shares), "1")
-    return Target(name, not short, (*_counts("runs", shares, "below", short), least))
+    lowest = Figure("lowest", min(share for share, _ in shares), "1")
+    return Target(name, not short, (*_counts("runs", shares, "below", short), lowest))
 
 
 def _shares(runs: Sequence[MeasuredRun]) -> Iterator[tuple[float, float]]:
@@ -247,10 +247,10 @@ def _shares(runs: Sequence[MeasuredRun]) -> Iterator[tuple[float, float]]:
         if run.kind != "decode" or not run.accepted or run.counts is None or run.workload is None:
             continue
         step_bytes = run.counts.weight_bytes + run.counts.kv_read_bytes
-        least = next((share for size, share in READ_SHARES if step_bytes >= size), None)
+        required = next((share for size, share in READ_SHARES if step_bytes >= size), None)
         ceiling = _read_bytes_per_s(runs, run.machine.device_name)
-        if run.workload.batch == 1 and least is not None and ceiling:
-            yield run.read_bytes_per_s / ceiling, least
+        if run.workload.batch == 1 and required is not None and ceiling:
+            yield run.read_bytes_per_s / ceiling, required
 
 
 def _read_bytes_per_s(runs: Sequence[MeasuredRun], device_name: str) -> float:

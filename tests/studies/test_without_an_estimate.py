@@ -39,7 +39,7 @@ def test_a_change_is_met_on_the_bound_where_that_is_judged():
 
 def test_robots_counted_on_a_bound_are_at_most_so_many():
     assert not plan().robots.judged
-    assert "At most: counted on the bound" in str(plan())
+    assert "Upper limits: counted on the bound" in str(plan())
     assert plan(bound_only=True).robots.judged
     assert plan(deploy=cap.Deployment(weights="bf16")).robots.judged
 

@@ -77,7 +77,7 @@ def costs(a: Attention, formats: LayerFormats, *, layers: int, tensor_parallel: 
     formats : LayerFormats
         Formats of cache and states.
     layers : int
-        Layers alike. [layer]
+        Equal layers. [layer]
     tensor_parallel : int
         Ranks that divide the heads. [1]
     """

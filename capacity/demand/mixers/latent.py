@@ -58,7 +58,7 @@ def costs(a: LatentAttention, formats: LayerFormats, *, layers: int, tensor_para
     formats : LayerFormats
         Formats of cache and states.
     layers : int
-        Layers alike. [layer]
+        Equal layers. [layer]
     tensor_parallel : int
         Ranks that divide the heads. [1]
     """

@@ -27,7 +27,7 @@ def costs(mixer: NoMixer, formats: LayerFormats, *, layers: int, tensor_parallel
     formats : LayerFormats
         Formats of cache, states and activations.
     layers : int
-        Layers alike. [layer]
+        Equal layers. [layer]
     tensor_parallel : int
         Ranks that divide the heads. [1]
     """

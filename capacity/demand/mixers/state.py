@@ -36,7 +36,7 @@ def costs(mixer: StateMixer, formats: LayerFormats, *, layers: int, tensor_paral
     formats : LayerFormats
         Formats of cache, states and activations.
     layers : int
-        Layers alike. [layer]
+        Equal layers. [layer]
     tensor_parallel : int
         Ranks that divide the heads. [1]
     """

@@ -158,7 +158,7 @@ def _times(plan: ControlPlan) -> Iterator[Row]:
     yield Cell("limit"), Cell(verdict.limit_s, "s", note=LIMITS[timing.schedule])
     yield Cell("miss rate"), Cell(verdict.miss_rate, "probability", note="of decisions, each judged alone")
     yield Cell("reaction time"), Cell(plan.reaction_s, "s", note="from an event to the first action that knows of it")
-    overlap = "least interval of decisions whose phases overlap (bound)"
+    overlap = "minimum interval of decisions whose phases overlap (bound)"
     yield Cell("overlapped interval"), Cell(plan.overlapped_interval_s, "s", note=overlap)
 
 
@@ -195,7 +195,7 @@ def _robots(robots: Robots) -> Section:
             "with batching, synchronised requests (as with --robots)", robots.batched_together, robots.largest_tried
         ),
     )
-    caption = "" if robots.judged else "At most: counted on the bound, for there is no estimate."
+    caption = "" if robots.judged else "Upper limits: counted on the bound, because there is no estimate."
     return Section("Robots per device", (Column("requests", "text"), Column("robots")), rows, caption=caption)
 
 

@@ -46,18 +46,18 @@ def _head(estimate: Estimate, points: int) -> Iterator[Line]:
 def _range(seconds: Any) -> tuple[str | Cell, ...]:
     if np.ndim(seconds) == 0:
         return (Cell(float(seconds), "s"),)
-    least, most = _ends(seconds)
-    return (Cell(least, "s"), " to ", Cell(most, "s"))
+    low, high = _ends(seconds)
+    return (Cell(low, "s"), " to ", Cell(high, "s"))
 
 
 def _ends(seconds: Any) -> tuple[float | None, float | None]:
-    """Least and most of an array of times, None where no point has one."""
+    """Minimum and maximum of an array of times, None where no point has one."""
     finite = np.asarray(seconds)[np.isfinite(seconds)]
     return (float(finite.min()), float(finite.max())) if finite.size else (None, None)
 
 
 def _times(estimate: Estimate) -> Section:
-    binding = f"bound by {estimate.bound_by}, most in {estimate.largest_operator}"
+    binding = f"bound by {estimate.bound_by}, largest operator {estimate.largest_operator}"
     rows = [(Cell("bound"), Cell(float(estimate.bound), "s", "computed", binding))]
     if estimate.roofline is not None:
         rows.append((Cell("roofline"), Cell(float(estimate.roofline), "s", "computed", ROOFLINE)))
@@ -71,7 +71,7 @@ def _times(estimate: Estimate) -> Section:
 
 
 def _grid(estimate: Estimate) -> Section:
-    """Least and most of each kind of time over the points that have one."""
+    """Minimum and maximum of each kind of time over the points that have one."""
     times = {
         "bound": (estimate.bound, "computed"),
         "roofline": (estimate.roofline, "computed"),
@@ -83,10 +83,10 @@ def _grid(estimate: Estimate) -> Section:
     rows = []
     for name, (seconds, evidence) in times.items():
         if seconds is not None:
-            least, most = _ends(seconds)
+            low, high = _ends(seconds)
             count = int(np.sum(np.isfinite(seconds)))
-            rows.append((Cell(name), Cell(least, "s", evidence), Cell(most, "s"), Cell(count, "point")))
-    columns = (Column(estimate.quantity, "text"), Column("least"), Column("most"), Column("points", rank=3))
+            rows.append((Cell(name), Cell(low, "s", evidence), Cell(high, "s"), Cell(count, "point")))
+    columns = (Column(estimate.quantity, "text"), Column("min"), Column("max"), Column("points", rank=3))
     return Section("", columns, tuple(rows))
 
 

@@ -23,7 +23,7 @@ def verdict_words(sizing: Sizing) -> Parts:
 
 
 def _turned(limits: tuple[RelaxedLimit, ...]) -> Parts:
-    """That the verdict hangs on limits that were assumed."""
+    """A note that the verdict depends on assumed limits."""
     if not limits:
         return ()
     others = " and ".join(f"{one.name} {one.turning:g} instead of {one.assumed:g}" for one in limits)
@@ -31,8 +31,8 @@ def _turned(limits: tuple[RelaxedLimit, ...]) -> Parts:
 
 
 def _smallest_margin(sizing: Sizing) -> tuple[int, int]:
-    least = min(sizing.ledger, key=lambda ledger: ledger.left_bytes)
-    return least.left_bytes, least.runtime_bytes
+    tightest = min(sizing.ledger, key=lambda ledger: ledger.left_bytes)
+    return tightest.left_bytes, tightest.runtime_bytes
 
 
 def runtime_words(left_bytes: int, runtime_bytes: int) -> Parts:

@@ -1,4 +1,4 @@
-"""The sheet of activation moments: what is alive at each moment of a pass, layers that are alike in one row."""
+"""The sheet of activation moments: what is alive at each moment of a pass, equal layers in one row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def moments_sheet(moments: ActivationMoments) -> Sheet:
 
 
 def _runs(moments: ActivationMoments) -> list[list[MomentRow]]:
-    """Rows of one moment whose layers follow one another and hold alike."""
+    """Rows of one moment whose consecutive layers hold the same."""
     kinds = list(dict.fromkeys((row.stage, row.moment) for row in moments.rows))
     ordered = sorted(moments.rows, key=lambda row: kinds.index((row.stage, row.moment)))
     return [list(run) for _, run in groupby(ordered, key=lambda row: (row.stage, row.moment, row.tensors))]

@@ -123,7 +123,7 @@ def _conflicts(items: Sequence[Conflict]) -> Section:
         (Cell(item.configuration), Cell(item.low_s, "s"), Cell(item.high_s, "s"), Cell(item.estimate_s, "s"))
         for item in items
     )
-    columns = (Column("configuration", "text"), Column("least"), Column("most"), Column("estimate"))
+    columns = (Column("configuration", "text"), Column("min"), Column("max"), Column("estimate"))
     return Section("Configurations with several published values", columns, rows)
 
 

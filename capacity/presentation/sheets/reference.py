@@ -119,7 +119,7 @@ def _models(pairs: Sequence[RunPair]) -> Iterator[Section]:
 
 
 def _span_columns() -> tuple[Column, ...]:
-    return Column("least", rank=3), Column("median"), Column("most", rank=3)
+    return Column("min", rank=3), Column("median"), Column("max", rank=3)
 
 
 def _span(pairs: Sequence[RunPair]) -> Row:

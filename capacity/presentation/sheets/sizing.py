@@ -142,7 +142,7 @@ def _times(sizing: Sizing) -> Iterator[Row]:
     for estimate, condition in ((sizing.ttft, prompt), (sizing.tpot, step)):
         name = estimate.quantity
         kinds = {side: sizing.evidence.get(f"{name.lower()}.{side}", "") for side in ("bound", "attainable", "value")}
-        bound_by = (*condition, f"bound by {estimate.bound_by}, most in {estimate.largest_operator}")
+        bound_by = (*condition, f"bound by {estimate.bound_by}, largest operator {estimate.largest_operator}")
         if estimate.roofline is None:
             bound_by = (*condition, "memory side; compute unknown" if estimate.bound else "unknown: no peak recorded")
         yield Cell(f"{name} bound"), Cell(estimate.bound, "s", kinds["bound"], bound_by)

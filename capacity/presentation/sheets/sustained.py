@@ -1,4 +1,4 @@
-"""The sheet of sustained rates: at the concurrency of the workload, at the most within objectives, and at arrivals."""
+"""The sheet of sustained rates: at the given concurrency, at the largest within objectives, and at an arrival rate."""
 
 from __future__ import annotations
 
