@@ -12,7 +12,6 @@ from capacity.demand import parameters
 from capacity.demand.parameters import ParameterCount
 from capacity.demand.passes import local_sequences
 from capacity.estimate import moments
-from capacity.estimate.case import network
 from capacity.estimate.memory import refuse_overflow
 from capacity.estimate.usage import activation_bytes as peak_bytes
 from capacity.estimate.usage import cache_bytes
@@ -20,7 +19,7 @@ from capacity.inputs import check_kind, one_count, same_shape, whole
 from capacity.results import ActivationMoments
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
-from capacity.specs.world import Subject
+from capacity.specs.world import Subject, network
 
 
 def parameter_count(model: ModelSpec) -> ParameterCount:

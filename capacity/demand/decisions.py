@@ -14,7 +14,8 @@ from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.encoders import encoder_work
 from capacity.demand.operators import stage_operators
 from capacity.demand.passes import Pass, joined, local_sequences, work
-from capacity.demand.phases import Phase, RankWork, decode_phase, prefill_phase, stage_phase
+from capacity.demand.phases import decode_phase, prefill_phase
+from capacity.demand.stage_phase import Phase, RankWork, stage_phase
 from capacity.errors import CapacityError
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec

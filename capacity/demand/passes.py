@@ -8,6 +8,7 @@ Prefill, decode, encode, denoise and verification are calls of one function, `wo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -139,7 +140,7 @@ class Work:
         """Of all operators, in the shape of the pass. [FLOP]"""
         return np.asarray(sum([block.flop.sum(axis=0) for block in self.blocks]))
 
-    @property
+    @cached_property
     def arithmetic(self) -> frozenset[Arithmetic]:
         """How operators of the pass are stored and computed."""
         items: set[Arithmetic] = set()

@@ -9,10 +9,9 @@ from capacity.demand.arithmetic import sixteen_bit, stated_activations
 from capacity.demand.feed_forwards import routes
 from capacity.demand.formats import QUANTISED_PARTS, stated_cache
 from capacity.demand.placement import layers_per_rank, weight_shards
-from capacity.estimate.case import network
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import ModelSpec
-from capacity.specs.world import Subject, WorldModelSpec
+from capacity.specs.world import Subject, WorldModelSpec, network
 from capacity.units import number_format
 
 DEFAULTS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")

@@ -8,7 +8,7 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.collectives import Collective
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.errors import CapacityError
 from capacity.estimate.case import Case
 from capacity.estimate.law import ceiling_s, operator_times
@@ -52,12 +52,13 @@ def _link_notes(link: Link) -> Iterator[str]:
 def _pass_s(case: Case, phase: Phase, ceilings: Ceilings, comm_s: FloatArray) -> FloatArray:
     """Time of one pass through all pipeline ranks. Shape: of the batch. [s]"""
     times, ranks = [], 0
+    of_rank = comm_s if phase.on_one_rank else np.asarray(0.0)  # messages of a pipeline are added below
     for item in phase.by_rank:
         operators = operator_times(item.work, ceilings, routing_exponent=case.deploy.routing_exponent)
-        times.append(ceiling_s(operators, ceilings, launches=item.work.launches))
+        times.append(ceiling_s(operators, ceilings, launches=item.work.launches, comm_s=of_rank))
         ranks += item.ranks
-    if ranks == 1:
-        return times[0] + comm_s
+    if phase.on_one_rank:
+        return times[0]
     device_s = weighted(times, weights_of(times, phase))
     if not phase.flows:
         return device_s + comm_s

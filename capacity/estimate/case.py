@@ -15,12 +15,13 @@ from capacity.engines.budget import Budget
 from capacity.engines.builder import budget, memory_table
 from capacity.engines.table import MemoryTable
 from capacity.errors import CapacityError
+from capacity.estimate.assumptions import assumptions
 from capacity.inputs import check_kind
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.model import ModelSpec
-from capacity.specs.world import Subject, WorldModelSpec
-from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, sheet_ceilings
+from capacity.specs.world import Subject, WorldModelSpec, network
+from capacity.supply.ceilings import Ceilings, bound_ceilings, measured_ceilings, ridge_point, sheet_ceilings
 from capacity.supply.dequantised import dequantised_note, read_shares
 from capacity.supply.links import Link, link_between, network_of
 from capacity.supply.memory_side import memory_ceilings, without_peaks
@@ -37,10 +38,15 @@ class Case:
     hardware: HardwareSpec
     deploy: Deployment
 
-    @property
+    @cached_property
     def subject(self) -> Subject:
         """The world model, or else the model."""
         return self.world or self.model
+
+    @cached_property
+    def assumed(self) -> tuple[str, ...]:
+        """What the deployment leaves to defaults and no source states of the model, a line each."""
+        return assumptions(self.subject, self.deploy)
 
     @cached_property
     def memory(self) -> MemoryTable:
@@ -80,18 +86,17 @@ class Case:
 
     def ceilings(self, arithmetic: frozenset[Arithmetic]) -> tuple[Ceilings, Ceilings]:
         """Ceilings of a bound, and those of the datasheet, for some arithmetic."""
-        return bound_ceilings(self.hardware, arithmetic), sheet_ceilings(self.hardware, arithmetic)
+        return _ceilings(self, arithmetic)
 
     def measured_ceilings(self, arithmetic: frozenset[Arithmetic]) -> Ceilings | None:
         """Measured ceilings for some arithmetic, a typical share of the datasheet for what was not measured; None for a
         part without peaks."""
-        if without_peaks(self.hardware):
-            return None
-        ceilings = measured_ceilings(self.hardware, arithmetic, typical_share())
-        shares = read_shares(arithmetic)
-        if not shares:
-            return ceilings
-        return replace(ceilings, read_share=shares, notes=(*ceilings.notes, dequantised_note(shares)))
+        return _measured_ceilings(self, arithmetic)
+
+    @cached_property
+    def ridge_flop_per_byte(self) -> float:
+        """FLOP per byte at which compute time equals memory time in `compute_format`. [FLOP/B]"""
+        return ridge_point(self.hardware, self.compute_format)
 
     @cached_property
     def link(self) -> Link | CapacityError:
@@ -107,22 +112,36 @@ class Case:
 
 
 @lru_cache(maxsize=512)
+def _ceilings(case: Case, arithmetic: frozenset[Arithmetic]) -> tuple[Ceilings, Ceilings]:
+    return bound_ceilings(case.hardware, arithmetic), sheet_ceilings(case.hardware, arithmetic)
+
+
+@lru_cache(maxsize=512)
+def _measured_ceilings(case: Case, arithmetic: frozenset[Arithmetic]) -> Ceilings | None:
+    if without_peaks(case.hardware):
+        return None
+    ceilings, shares = measured_ceilings(case.hardware, arithmetic, typical_share()), read_shares(arithmetic)
+    if not shares:
+        return ceilings
+    return replace(ceilings, read_share=shares, notes=(*ceilings.notes, dequantised_note(shares)))
+
+
 def prepare(subject: Subject, hardware: HardwareSpec, deploy: Deployment) -> Case:
-    """The case of these specs, checked.
+    """The case of these specs, checked; deployments that set other fields to the same values are other cases.
 
     Raises
     ------
     CapacityError
         If the engine is unknown, or the model cannot have this deployment.
     """
+    return _prepared(subject, hardware, deploy, frozenset(deploy.model_fields_set))
+
+
+@lru_cache(maxsize=512)
+def _prepared(subject: Subject, hardware: HardwareSpec, deploy: Deployment, fields_set: frozenset[str]) -> Case:
     check(subject, deploy)
     world = subject if isinstance(subject, WorldModelSpec) else None
     return Case(network(subject), world, hardware, deploy)
-
-
-def network(subject: Subject) -> ModelSpec:
-    """The network of a model or of a world model."""
-    return subject.model if isinstance(subject, WorldModelSpec) else subject
 
 
 def check(subject: Subject, deploy: Deployment) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from capacity.arrays import FloatArray, plain
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.errors import CapacityError
-from capacity.estimate.assumptions import assumptions
 from capacity.estimate.band import band_of
 from capacity.estimate.calibrated import describe
 from capacity.estimate.case import Case
@@ -56,7 +55,7 @@ def decide(case: Case, phases: Sequence[Phase]) -> Decision:
     roofline = plain(total([item.roofline_s for item in figures]))
     highest, sheet = case.ceilings(arithmetic_of(phases))
     notes = tuple(dict.fromkeys([*highest.notes, *sheet.notes]))
-    band, assumed = band_of(figures), assumptions(case.subject, case.deploy)
+    band, assumed = band_of(figures), case.assumed
     if band is None:
         return Decision(times, bound, roofline, None, None, None, "computed", notes, assumed=assumed)
     said = _remarks(case, phases, [item.calibration for item in figures if item.calibration])

@@ -9,9 +9,8 @@ import numpy as np
 
 from capacity.arrays import FloatArray
 from capacity.demand.passes import Work, WorkBlock
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.formulas import latency, roofline
-from capacity.specs.base import FrozenMapping
 from capacity.specs.calibration import Calibration
 from capacity.supply.ceilings import Ceilings
 from capacity.units import Arithmetic
@@ -70,7 +69,7 @@ def operator_times(work: Work, ceilings: Ceilings, *, routing_exponent: float) -
     """
     rows, rows_s, total = [], [], np.asarray(0.0)
     for block in work.blocks:
-        moved, peaks = block.bytes_at(routing_exponent), rates_of(block, ceilings)
+        moved, peaks = block.bytes_at(routing_exponent), peaks_of(block.arithmetic, ceilings, block.flop.ndim)
         share = _read_shares(block.arithmetic, ceilings, block.flop.ndim) if ceilings.read_share else 1.0
         time_s = latency.operator_s(
             moved,
@@ -101,7 +100,8 @@ def least_times(work: Work, ceilings: Ceilings) -> LeastTimes:
     flop: dict[Arithmetic, FloatArray] = {}
     for block in work.blocks:
         fewest = block.fewest_bytes
-        rows.append(BlockSides(block, fewest, ceilings.bytes_per_s, rates_of(block, ceilings)))
+        peaks = peaks_of(block.arithmetic, ceilings, block.flop.ndim)
+        rows.append(BlockSides(block, fewest, ceilings.bytes_per_s, peaks))
         moved = moved + block.moved_bytes.sum(axis=0)
         if block.routed:
             surplus = surplus + (block.moved_bytes - fewest).sum(axis=0)
@@ -143,13 +143,9 @@ def _rows_by_arithmetic(arithmetic: tuple[Arithmetic, ...]) -> tuple[tuple[Arith
     return tuple(rows.items())
 
 
-def rates_of(block: WorkBlock, ceilings: Ceilings) -> FloatArray:
-    """Peak of the path of each row, shaped to broadcast with the pass. [FLOP/s]"""
-    return _rates(block.arithmetic, ceilings, block.flop.ndim)
-
-
 @lru_cache(maxsize=1024)
-def _rates(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
+def peaks_of(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensions: int) -> FloatArray:
+    """Peak of the path of each row, shaped to broadcast with the pass. [FLOP/s]"""
     rates = np.array([ceilings.flop_per_s[item] for item in arithmetic])
     return rates.reshape((-1,) + (1,) * (dimensions - 1))
 
@@ -161,8 +157,8 @@ def _read_shares(arithmetic: tuple[Arithmetic, ...], ceilings: Ceilings, dimensi
     return shares.reshape((-1,) + (1,) * (dimensions - 1))
 
 
-def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int) -> FloatArray:
-    """Time of a pass on ceilings alone: its operators and launches. Shape: of the pass. [s]
+def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int, comm_s: FloatArray) -> FloatArray:
+    """Time of a pass on ceilings alone: its operators, launches and messages. Shape: of the pass. [s]
 
     Parameters
     ----------
@@ -172,6 +168,8 @@ def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int) -> Flo
         Rates of the device and the time of one launch.
     launches : int
         Kernel launches. [1]
+    comm_s : ndarray
+        Time on links. [s]
 
     Returns
     -------
@@ -186,7 +184,7 @@ def ceiling_s(times: OperatorTimes, ceilings: Ceilings, *, launches: int) -> Flo
         launch_s=ceilings.launch_s,
         sequences=0,
         sequence_s=0.0,
-        comm_s=0.0,
+        comm_s=comm_s,
         host_floor_s=0.0,
         prefill_share=0.0,
     )
@@ -206,13 +204,14 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration) -> 
     """
     total: FloatArray = np.asarray(0.0)
     for block in phase.work.blocks:
+        memory_efficiency, flop_efficiency = _efficiencies(calibration, block.operators, block.flop.ndim)
         operators = latency.operator_s(
             block.moved_bytes,
             block.flop,
             bytes_per_s=ceilings.bytes_per_s,
-            flop_per_s=rates_of(block, ceilings),
-            memory_efficiency=_efficiencies(calibration.memory_efficiency, block.operators, block.flop.ndim),
-            flop_efficiency=_efficiencies(calibration.flop_efficiency, block.operators, block.flop.ndim),
+            flop_per_s=peaks_of(block.arithmetic, ceilings, block.flop.ndim),
+            memory_efficiency=memory_efficiency,
+            flop_efficiency=flop_efficiency,
         )
         total = total + operators.sum(axis=0)
     return latency.step_s(
@@ -223,15 +222,15 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration) -> 
         launch_s=calibration.launch_s,
         sequences=phase.sequences,
         sequence_s=calibration.sequence_s,
-        comm_s=0.0,
+        comm_s=0.0,  # no calibration covers several devices
         host_floor_s=calibration.host_floor_s,
         prefill_share=calibration.prefill_share,
     )
 
 
 @lru_cache(maxsize=1024)
-def _efficiencies(table: FrozenMapping[str, float], operators: tuple[str, ...], dimensions: int) -> FloatArray:
-    """The efficiency of each row, shaped to broadcast with the pass. [1]"""
-    default = table.get("default", 1.0)
-    shares = np.array([table.get(name, default) for name in operators])
-    return shares.reshape((-1,) + (1,) * (dimensions - 1))
+def _efficiencies(calibration: Calibration, operators: tuple[str, ...], dimensions: int) -> FloatArray:
+    """Memory and FLOP efficiency of each row, shaped to broadcast with the pass. Shape: (2, rows, 1, ...). [1]"""
+    tables = (calibration.memory_efficiency, calibration.flop_efficiency)
+    shares = np.array([[table.get(name, table.get("default", 1.0)) for name in operators] for table in tables])
+    return shares.reshape((2, -1) + (1,) * (dimensions - 1))

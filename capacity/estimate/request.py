@@ -8,10 +8,10 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray, plain
 from capacity.demand.decisions import first_token_phases
-from capacity.demand.phases import Phase, decode_phase
+from capacity.demand.phases import decode_phase
+from capacity.demand.stage_phase import Phase
 from capacity.errors import CapacityError
 from capacity.estimate import memory
-from capacity.estimate.assumptions import assumptions
 from capacity.estimate.attainable import attainable_s
 from capacity.estimate.band import Band, band_of
 from capacity.estimate.calibrated import describe, reason_out_of_scope, uncovered, within_calibrated_range
@@ -189,7 +189,7 @@ def _estimate(
         high=_in_shape(band.high_s, shape) if band else None,
         attainable=None if reachable is None else _in_shape(reachable, shape),
         rows=() if shape or unknown else tuple(operator_rows(figures)),
-        assumed=assumptions(case.subject, case.deploy),
+        assumed=case.assumed,
         notes=(*dict.fromkeys([*ceilings[0].notes, *ceilings[1].notes, *notes, *remarks, *beyond]),),
         not_modelled=(*OUTSIDE_TIME, *(encode_note(case) if quantity == "TTFT" else ())),
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from capacity.arrays import FloatArray, IntArray
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.estimate.calibrated import calibration_for
 from capacity.estimate.case import Case
 from capacity.estimate.law import BlockSides, LeastTimes, OperatorTimes, calibrated_s, least_times, operator_times

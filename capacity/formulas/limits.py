@@ -57,6 +57,8 @@ def max_rank_batch(
     free = np.asarray(free_bytes, dtype=np.int64)
     each = np.asarray(sequence_bytes, dtype=np.int64) + sequence_activation_bytes
     a = token_activation_bytes
+    if not a:
+        return _divide(free, each + np.zeros_like(tokens))
     decode = _divide(free, each + a)
     whole_prompts = _divide(free, each + a * np.asarray(tokens))
     chunked = _divide(free - min(a * chunk_tokens, _NO_MEMORY_HOLDS), each)
@@ -113,8 +115,10 @@ def max_tokens(
         for count, size, window in zip(layers, token_bytes, windows, strict=True)
         if size
     ]
-    decode = _tokens_within((free - a * batch) // batch, rows, block_tokens, 0)
-    chunked = _tokens_within((free - min(a * chunk_tokens, _NO_MEMORY_HOLDS)) // batch, rows, block_tokens, 0)
+    if not a:
+        return _tokens_within(free // batch, rows, block_tokens, 0)
+    budgets = np.array([free - a * batch, free - min(a * chunk_tokens, _NO_MEMORY_HOLDS)]) // batch
+    decode, chunked = _tokens_within(budgets, rows, block_tokens, 0)
     whole_prompts = _tokens_within(free // batch, rows, block_tokens, a)
     return np.minimum(decode, np.maximum(whole_prompts, chunked))
 

@@ -167,7 +167,7 @@ class Spec(BaseModel):
         """A copy with dotted fields changed and everything validated again.
 
         A replaced figure loses its source: it moves to ``assumed`` where the spec has such a list. No figure leaves
-        that list or ``unverified``.
+        that list or ``unverified``. Fields that were left to their defaults still count as not set.
 
         Examples
         --------
@@ -183,7 +183,9 @@ class Spec(BaseModel):
             _set(data, dotted.split("."), value, dotted, type(self).__name__)
         if "assumed" in type(self).model_fields:
             data["assumed"] = tuple(dict.fromkeys([*data.get("assumed", ()), *changes]))
-        return type(self).parse(data, where=getattr(self, "name", type(self).__name__))
+        copy = type(self).parse(data, where=getattr(self, "name", type(self).__name__))
+        copy.model_fields_set.intersection_update({*self.model_fields_set, *(name.split(".")[0] for name in changes)})
+        return copy
 
 
 MAX_PATTERN_LETTERS = 200  # matching grows with the square of a pattern

@@ -263,3 +263,8 @@ def _counted(count: int, word: str) -> str:
 
 
 Subject = ModelSpec | WorldModelSpec  # what a question may be about
+
+
+def network(subject: Subject) -> ModelSpec:
+    """The network of a model or of a world model."""
+    return subject.model if isinstance(subject, WorldModelSpec) else subject

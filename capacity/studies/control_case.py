@@ -11,7 +11,7 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, BoolArray, FloatArray
 from capacity.demand.decisions import decision_phases
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.engines.budget import Budget
 from capacity.engines.runtime import runtime_bytes
 from capacity.errors import CapacityError
@@ -63,12 +63,12 @@ class ControlCase:
         """Memory of one device with this many robots. [B]"""
         return int(memory.heaviest_bytes(self.case.memory, self.deploy, batch=robots, context_tokens=self.context))
 
-    @property
+    @cached_property
     def context(self) -> int:
         """Context at which memory is judged: prompt and answer. [token]"""
         return self.world.prompt_tokens + self.world.answer_tokens
 
-    @property
+    @cached_property
     def budget(self) -> Budget:
         """What the engine may plan with, less what other programs hold."""
         return self.case.budget.less(self.taken_bytes)
@@ -134,11 +134,11 @@ def with_launch_mode(deploy: Deployment, *, bound_only: bool) -> tuple[Deploymen
         raise CapacityError("bound_only judges no launch mode; leave launch_mode out of the deployment")
     if bound_only or deploy.launch_mode is not None:
         return deploy, []
-    return _graphed(deploy), [f"launch_mode = {ASSUMED_LAUNCH_MODE}"]
+    return _graphed(deploy, frozenset(deploy.model_fields_set)), [f"launch_mode = {ASSUMED_LAUNCH_MODE}"]
 
 
 @lru_cache(maxsize=256)
-def _graphed(deploy: Deployment) -> Deployment:
+def _graphed(deploy: Deployment, fields_set: frozenset[str]) -> Deployment:
     """The deployment in the assumed launch mode; one object for equal deployments, which caches then find at once."""
     return deploy.replace(launch_mode=ASSUMED_LAUNCH_MODE)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.decisions import decision_phases
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.engines.budget import Budget
 from capacity.estimate import memory
 from capacity.estimate.case import Case

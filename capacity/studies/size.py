@@ -9,7 +9,6 @@ from capacity.demand.parameters import parameter_count
 from capacity.engines.runtime import runtime_bytes
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
-from capacity.estimate.assumptions import assumptions
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.ledger import ledgers
 from capacity.formulas import serving
@@ -21,7 +20,6 @@ from capacity.specs.world import Subject, WorldModelSpec
 from capacity.studies.assumed_limits import turned_by
 from capacity.studies.devices import fewest_devices
 from capacity.studies.provenance import evidence, notes, shared_memory, unused, weak_figures, workload_assumptions
-from capacity.supply.ceilings import ridge_point
 from capacity.supply.memory_side import without_peaks
 
 NOT_MODELLED = (*OUTSIDE_MEMORY, *OUTSIDE_TIME)
@@ -128,7 +126,7 @@ def size_at(
     """Size one replica at given batch and contexts."""
     case = prepare(model, hardware, deploy)
     request.check_makes_tokens(model)
-    table, budget, assumed = case.memory, case.budget, assumptions(model, deploy)
+    table, budget, assumed = case.memory, case.budget, case.assumed
     ledger = ledgers(
         table,
         budget,
@@ -143,7 +141,8 @@ def size_at(
     tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
     has_peaks = not without_peaks(hardware)
     ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens) if has_peaks else request.unknown_ttft(case)
-    fits = ledger[0].margin_bytes >= 0 and at.batch <= max_batch
+    margin_bytes = ledger[0].margin_bytes
+    fits = margin_bytes >= 0 and at.batch <= max_batch
     weight_bytes = sum([line.held_bytes for line in ledger[0].lines if line.name.startswith("weights")])
     count = parameter_count(case.model)
     return Sizing(
@@ -160,7 +159,7 @@ def size_at(
         fits=fits,
         verdict=_verdict(ledger, fits=fits),
         binding=_binding(case, at, ledger[0], weight_bytes, max_batch),
-        margin_bytes=ledger[0].margin_bytes,
+        margin_bytes=margin_bytes,
         weight_bytes=weight_bytes,
         positions=case.model.positions,
         ledger=ledger,
@@ -168,7 +167,7 @@ def size_at(
         max_context_tokens=int(max_context),
         max_context_bound_by=_context_bound(case, at, int(in_memory)),
         ridge_format=case.compute_format if has_peaks else None,
-        ridge_flop_per_byte=ridge_point(hardware, case.compute_format) if has_peaks else None,
+        ridge_flop_per_byte=case.ridge_flop_per_byte if has_peaks else None,
         intensity_flop_per_byte=_intensity(case, at, tpot),
         tpot=tpot,
         ttft=ttft,

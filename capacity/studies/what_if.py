@@ -11,13 +11,13 @@ from capacity.demand.formats import cache_format
 from capacity.engines.budget import Budget
 from capacity.errors import CapacityError
 from capacity.estimate import memory
-from capacity.estimate.case import Case, network
+from capacity.estimate.case import Case
 from capacity.inputs import LARGEST_COUNT
 from capacity.results import Enough
 from capacity.specs.base import Spec
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.world import Subject, WorldModelSpec
+from capacity.specs.world import Subject, WorldModelSpec, network
 from capacity.units import number_format
 
 COST_RANKS = {
@@ -182,9 +182,13 @@ def max_batch_of(case: Case, budget: Budget, context_tokens: int) -> int:
     return min(LARGEST_COUNT, int(max_batch))
 
 
-@lru_cache(maxsize=512)
 def replaced(spec: Spec, changes: tuple[tuple[str, Any], ...]) -> Any:
     """A spec with dotted fields changed; the same changes of the same spec are validated once."""
+    return _replaced(spec, changes, frozenset(spec.model_fields_set))
+
+
+@lru_cache(maxsize=512)
+def _replaced(spec: Spec, changes: tuple[tuple[str, Any], ...], fields_set: frozenset[str]) -> Any:
     return spec.replace(**dict(changes))
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from capacity.catalog import calibrations
 from capacity.catalog.parts import hardware_ids, load_hardware
-from capacity.demand.phases import Phase
-from capacity.estimate.law import rates_of
+from capacity.demand.stage_phase import Phase
+from capacity.estimate.law import peaks_of
 from capacity.estimate.time import arithmetic_of
 from capacity.supply.ceilings import achieved_flop_per_s, measured_ceilings
 from capacity.validation.compare import Errors, Pair, summarise
@@ -125,7 +125,7 @@ def _terms_of(case: PublishedCase, timed: Sequence[Phase]) -> tuple[np.ndarray, 
         for block in phase.work.blocks:
             passes.append(np.full(len(block.operators), float(phase.passes)))
             memory.append(block.moved_bytes / ceilings.bytes_per_s)
-            flop.append(block.flop / rates_of(block, ceilings))
+            flop.append(block.flop / peaks_of(block.arithmetic, ceilings, block.flop.ndim))
     return np.concatenate(passes), np.concatenate(memory), np.concatenate(flop)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from capacity.catalog.parts import load_hardware
 from capacity.catalog.worlds import load_world_model
 from capacity.demand.decisions import decision_phases
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.files import package_data
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec

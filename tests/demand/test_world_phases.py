@@ -7,7 +7,8 @@ import pytest
 
 from capacity.catalog.worlds import load_world_model, world_model_ids
 from capacity.demand.decisions import decision_phases
-from capacity.demand.phases import decode_phase, stage_phase, verify_phase
+from capacity.demand.phases import decode_phase, verify_phase
+from capacity.demand.stage_phase import stage_phase
 from capacity.engines.builder import memory_table
 from capacity.errors import CapacityError
 from capacity.estimate.ledger import ledger_lines

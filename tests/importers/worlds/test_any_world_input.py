@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capacity.catalog.worlds import load_world_model
 from capacity.demand.decisions import decision_phases
-from capacity.demand.phases import Phase
+from capacity.demand.stage_phase import Phase
 from capacity.errors import CapacityError, SpecError
 from capacity.specs.deployment import Deployment
 
