@@ -37,10 +37,10 @@ _HOMES = {
     "load_workload": "capacity.catalog.cases",
     "load_hardware": "capacity.catalog.parts",
     "load_model": "capacity.catalog.models",
-    "load_server": "capacity.catalog.parts",
+    "load_server": "capacity.catalog.servers",
     "hardware_ids": "capacity.catalog.parts",
     "model_ids": "capacity.catalog.models",
-    "server_ids": "capacity.catalog.parts",
+    "server_ids": "capacity.catalog.servers",
     "load_world_model": "capacity.catalog.worlds",
     "world_model_ids": "capacity.catalog.worlds",
     "activation_bytes": "capacity.api.memory",
@@ -79,7 +79,8 @@ if TYPE_CHECKING:
     from capacity.api.times import request_latency, ridge_point, tpot, ttft
     from capacity.catalog.cases import load_deployment, load_workload
     from capacity.catalog.models import load_model, model_ids
-    from capacity.catalog.parts import hardware_ids, load_hardware, load_server, server_ids
+    from capacity.catalog.parts import hardware_ids, load_hardware
+    from capacity.catalog.servers import load_server, server_ids
     from capacity.catalog.worlds import load_world_model, world_model_ids
     from capacity.errors import CapacityError, DoesNotFit, SpecError, Unsupported
     from capacity.results import Estimate, Ledger, Sizing

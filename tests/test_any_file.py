@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from capacity.catalog.cases import read_deployment, read_workload
 from capacity.catalog.models import load_model
-from capacity.catalog.parts import load_hardware, load_server
+from capacity.catalog.parts import load_hardware
 from capacity.catalog.runs import read_runs
+from capacity.catalog.servers import load_server
 from capacity.catalog.worlds import load_world_model
 from capacity.errors import CapacityError
 from capacity.specs.deployment import Deployment

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from capacity.catalog.parts import hardware_ids, server_ids
+from capacity.catalog.parts import hardware_ids
+from capacity.catalog.servers import server_ids
 from capacity.cli import run
 
 FOLDER = Path(__file__).parents[1] / "hardware_specs"

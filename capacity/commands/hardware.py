@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from capacity.catalog.parts import hardware_ids, load_hardware, load_server, server_ids
+from capacity.catalog.parts import hardware_ids, load_hardware
+from capacity.catalog.servers import load_server, server_ids
 from capacity.commands.app import CommandApp
 from capacity.commands.options import Json, Part, bytes_option
 from capacity.commands.output import as_json

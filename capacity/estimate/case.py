@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 from capacity.catalog.calibrations import typical_share
 from capacity.catalog.engines import load_engine
-from capacity.catalog.parts import server_with
+from capacity.catalog.servers import server_with
 from capacity.demand.decisions import check_world
 from capacity.demand.operators import decoder_operators
 from capacity.demand.placement import weight_shards

@@ -58,9 +58,9 @@ def decide(case: Case, phases: Sequence[Phase]) -> Decision:
     band, assumed = band_of(figures), case.assumed
     if band is None:
         return Decision(times, bound, roofline, None, None, None, "computed", notes, assumed=assumed)
-    said = _remarks(case, phases, [item.calibration for item in figures if item.calibration])
+    notes_of_calibrations = _remarks(case, phases, [item.calibration for item in figures if item.calibration])
     low, value, high = plain(band.low_s), plain(band.value_s), plain(band.high_s)
-    remarks = tuple(dict.fromkeys([*notes, *said]))
+    remarks = tuple(dict.fromkeys([*notes, *notes_of_calibrations]))
     return Decision(times, bound, roofline, value, low, high, "calibrated", remarks, assumed=assumed)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from capacity.catalog import parts as catalog
+from capacity.catalog import servers
 from capacity.errors import SpecError
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.hardware_tables import Compute, HostLink, Links, Measured, Memory, Power, PowerMode
@@ -120,11 +121,11 @@ def test_the_h20_with_141_gb_is_the_other_with_more_memory():
     ],
 )
 def test_a_server_has_the_network_rate_of_one_device(server_id, gigabits):
-    assert catalog.load_server(server_id).network.bytes_per_s_per_device == pytest.approx(gigabits * 1e9 / 8)
+    assert servers.load_server(server_id).network.bytes_per_s_per_device == pytest.approx(gigabits * 1e9 / 8)
 
 
 def test_every_shipped_server_has_a_network_rate():
-    assert all(catalog.load_server(name).network.bytes_per_s_per_device for name in catalog.server_ids())
+    assert all(servers.load_server(name).network.bytes_per_s_per_device for name in servers.server_ids())
 
 
 SOURCED = '\n[[sources]]\nfields = ["*"]\ncite = "our datasheet, 2026-11"\n'

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from capacity.catalog import parts as catalog
+from capacity.catalog import prices as prices_of
+from capacity.catalog import servers
 from capacity.catalog.models import load_model
 from capacity.errors import SpecError
 from capacity.specs.provenance import matches
@@ -344,7 +346,7 @@ def test_a_part_is_read_again_when_the_file_it_is_based_on_was_edited(tmp_path):
     assert catalog.load_hardware("ours", folders=[tmp_path]).memory.bytes_per_s == 2.5e12
 
 
-@pytest.mark.parametrize("load", [catalog.load_hardware, catalog.load_server, load_model])
+@pytest.mark.parametrize("load", [catalog.load_hardware, servers.load_server, load_model])
 @pytest.mark.parametrize("name", [5, None, b"nvidia-l4-pcie-24gb", ["nvidia-l4-pcie-24gb"], "a\0b"])
 def test_what_is_neither_name_nor_path_nor_table_is_refused(load, name):
     with pytest.raises(SpecError, match=r"is given by name, path or table|cannot hold a null character"):
@@ -403,9 +405,9 @@ def test_missing_binary_and_huge_files_are_refused(tmp_path):
 
 
 def test_prices_are_dated_sourced_and_of_known_parts():
-    prices = catalog.load_prices()
+    prices = prices_of.load_prices()
 
     assert {price.part for price in prices} <= set(IDS)
     assert [price.date for price in prices] == sorted((price.date for price in prices), reverse=True)
-    h100 = catalog.load_prices("nvidia-h100-sxm5-80gb")
+    h100 = prices_of.load_prices("nvidia-h100-sxm5-80gb")
     assert (min(p.usd_per_hour_low for p in h100), max(p.usd_per_hour_high for p in h100)) == (2.69, 12.29)

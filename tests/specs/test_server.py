@@ -3,6 +3,7 @@
 import pytest
 
 from capacity.catalog import parts as catalog
+from capacity.catalog import servers
 from capacity.errors import SpecError
 from capacity.specs.server import ServerSpec
 
@@ -18,9 +19,9 @@ def table():
     }
 
 
-@pytest.mark.parametrize("server_id", catalog.server_ids())
+@pytest.mark.parametrize("server_id", servers.server_ids())
 def test_every_shipped_server_holds_a_shipped_part(server_id):
-    server = catalog.load_server(server_id)
+    server = servers.load_server(server_id)
 
     assert server.id == server_id
     assert server.device in catalog.hardware_ids()
@@ -41,7 +42,7 @@ def test_every_shipped_server_holds_a_shipped_part(server_id):
     ],
 )
 def test_all_reduce_of_a_shipped_server_is_the_measured_one(server_id, devices, rate):
-    rows = {row.devices: row.bytes_per_s for row in catalog.load_server(server_id).all_reduce}
+    rows = {row.devices: row.bytes_per_s for row in servers.load_server(server_id).all_reduce}
 
     assert round(rows[devices] / 1e9) == rate
 
@@ -72,7 +73,7 @@ def test_a_bare_figure_is_refused(table):
 
 def test_a_server_of_an_unknown_part_is_refused_with_the_nearest(table):
     with pytest.raises(SpecError, match=r"unknown part 'nvidia-h100-sxm'; nearest: nvidia-h100-sxm5-80gb"):
-        catalog.load_server(table | {"device": "nvidia-h100-sxm"})
+        servers.load_server(table | {"device": "nvidia-h100-sxm"})
 
 
 def test_a_replaced_figure_is_assumed(table):

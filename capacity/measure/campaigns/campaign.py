@@ -93,7 +93,7 @@ def _written_with_progress(target: Path, planned: Planned, responds: Callable[[]
     """
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    made: list[MeasuredRun] = []
+    records: list[MeasuredRun] = []
     written = 0
     failed: list[str] = []
     columns = (SpinnerColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TextColumn("{task.description}"))
@@ -108,9 +108,9 @@ def _written_with_progress(target: Path, planned: Planned, responds: Callable[[]
             try:
                 for result in make():
                     if not isinstance(result, str):
-                        made.append(result)
-                        write_runs(target, made)
-                        written = len(made)
+                        records.append(result)
+                        write_runs(target, records)
+                        written = len(records)
                     report(result if isinstance(result, str) else describe(result))
             except Exception as error:  # of any kind: it must not cost the other runs
                 failed.append(f"{name} failed: {_first_line(error)}")

@@ -52,18 +52,18 @@ class DecoderWeights:
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor held, by name; a shared one once."""
-        named = {"embedding": self.embedding.data, "final_norm": self.final_norm}
+        by_name = {"embedding": self.embedding.data, "final_norm": self.final_norm}
         if self.head is not self.embedding:
-            named["head"] = self.head.data
+            by_name["head"] = self.head.data
         for number, layer in enumerate(self.layers):
             for name in ("attention_norm", "mlp_norm"):
-                named[f"layers.{number}.{name}"] = getattr(layer, name)
+                by_name[f"layers.{number}.{name}"] = getattr(layer, name)
             for name in ("qkv", "output", "gate_up", "down"):
                 stored = getattr(layer, name)
-                named[f"layers.{number}.{name}"] = stored.data
+                by_name[f"layers.{number}.{name}"] = stored.data
                 if stored.scales is not None:
-                    named[f"layers.{number}.{name}.scales"] = stored.scales
-        return named
+                    by_name[f"layers.{number}.{name}.scales"] = stored.scales
+        return by_name
 
     def nbytes(self) -> int:
         """Bytes of every tensor held. [B]"""

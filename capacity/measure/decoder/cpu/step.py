@@ -108,10 +108,10 @@ class CpuDecoder:
 
     def _block_table(self, rng: np.random.Generator) -> np.ndarray:
         """Blocks of each sequence, drawn at random from the whole cache. [batch, blocks]"""
-        width, held = self.shape.context_blocks(self.max_context), self.keys.shape[1]
-        if held < self.batch * width:
-            raise CapacityError(f"the cache has {held} blocks, {self.batch} sequences need {self.batch * width}")
-        return rng.permutation(held)[: self.batch * width].astype(np.int32).reshape(self.batch, width)
+        width, blocks = self.shape.context_blocks(self.max_context), self.keys.shape[1]
+        if blocks < self.batch * width:
+            raise CapacityError(f"the cache has {blocks} blocks, {self.batch} sequences need {self.batch * width}")
+        return rng.permutation(blocks)[: self.batch * width].astype(np.int32).reshape(self.batch, width)
 
     def _allocate_workspace(self) -> None:
         s, batch = self.shape, self.batch
