@@ -9,7 +9,7 @@ from capacity.engines.budget import Budget
 from capacity.engines.kinds import DeviceKind
 from capacity.engines.table import MemoryTable
 from capacity.estimate.memory import refuse_overflow
-from capacity.estimate.usage import activation_bytes, held_bytes
+from capacity.estimate.usage import activation_bytes, held_bytes, total_bytes
 from capacity.results import Ledger, LedgerLine
 from capacity.specs.deployment import Deployment
 
@@ -47,13 +47,12 @@ def ledgers(
     local = int(local_sequences(batch, deploy))
     all_ledgers = []
     for kind in table.kinds:
-        lines = _lines(kind, local, context_tokens)
         planned = budget.planned_bytes(kind.loaded_bytes)
         one = Ledger(
             rank=kind.ranks[0],
             devices=deploy.tensor_parallel * deploy.data_parallel,
-            lines=lines,
-            total_bytes=sum([line.held_bytes for line in lines]),
+            lines=_lines(kind, local, context_tokens),
+            total_bytes=int(total_bytes(kind.totals, sequences=local, context_tokens=context_tokens)),
             usable_bytes=planned,
             capacity_bytes=budget.capacity_bytes,
             outside_bytes=budget.outside_bytes(planned),
@@ -94,8 +93,8 @@ def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[Ledge
         if blocks > content:
             lines.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))
     lines += [
-        LedgerLine(use.name, sequences * use.sequence_bytes, use.evidence)
-        for use in kind.static_rows
-        if use.sequence_bytes
+        LedgerLine(row.name, sequences * row.sequence_bytes, row.evidence)
+        for row in kind.static_rows
+        if row.sequence_bytes
     ]
     return (*lines, LedgerLine("activations", int(activation_bytes(totals, **at)), kind.peak_evidence))

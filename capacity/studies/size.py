@@ -126,21 +126,9 @@ def size_at(
     """Size one replica at given batch and contexts."""
     case = prepare(model, hardware, deploy)
     request.check_makes_tokens(model)
-    table, budget, assumed = case.memory, case.budget, case.assumed
-    ledger = ledgers(
-        table,
-        budget,
-        deploy,
-        batch=at.batch,
-        context_tokens=at.memory_tokens,
-        runtime_bytes=runtime_bytes(hardware, deploy),
-        assumed=assumed,
-    )
-    max_batch = int(memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens))
-    max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
-    tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
+    ledger, max_batch, max_context, in_memory = _memory_at(case, at)
     has_peaks = not without_peaks(hardware)
-    ttft = request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens) if has_peaks else request.unknown_ttft(case)
+    tpot, ttft = _times_at(case, at, has_peaks=has_peaks)
     margin_bytes = ledger[0].margin_bytes
     fits = margin_bytes >= 0 and at.batch <= max_batch
     weight_bytes = sum([line.held_bytes for line in ledger[0].lines if line.name.startswith("weights")])
@@ -150,7 +138,7 @@ def size_at(
         part=hardware.name,
         deployment=deploy.model_dump(),
         workload=workload.model_dump(),
-        assumed=(*assumed, *workload_assumptions(workload, workload_given=workload_given), *weak_figures(case)),
+        assumed=(*case.assumed, *workload_assumptions(workload, workload_given=workload_given), *weak_figures(case)),
         devices=deploy.devices,
         batch=at.batch,
         memory_tokens=at.memory_tokens,
@@ -164,8 +152,8 @@ def size_at(
         positions=case.model.positions,
         ledger=ledger,
         max_batch=max_batch,
-        max_context_tokens=int(max_context),
-        max_context_bound_by=_context_bound(case, at, int(in_memory)),
+        max_context_tokens=max_context,
+        max_context_bound_by=_context_bound(case, at, in_memory),
         ridge_format=case.compute_format if has_peaks else None,
         ridge_flop_per_byte=case.ridge_flop_per_byte if has_peaks else None,
         intensity_flop_per_byte=_intensity(case, at, tpot),
@@ -181,6 +169,31 @@ def size_at(
         not_modelled=(*NOT_MODELLED, *request.encode_note(case)),
         shared=shared_memory(hardware, deploy),
     )
+
+
+def _memory_at(case: Case, at: OperatingPoint) -> tuple[tuple[Ledger, ...], int, int, int]:
+    """Ledgers, largest batch, longest context, and the longest that memory alone allows. [sequence], [token]"""
+    table, budget, deploy = case.memory, case.budget, case.deploy
+    ledger = ledgers(
+        table,
+        budget,
+        deploy,
+        batch=at.batch,
+        context_tokens=at.memory_tokens,
+        runtime_bytes=runtime_bytes(case.hardware, deploy),
+        assumed=case.assumed,
+    )
+    max_batch = memory.max_batch(table, budget, deploy, context_tokens=at.memory_tokens)
+    max_context, in_memory = memory.max_context(table, budget, deploy, batch=at.batch, positions=case.model.positions)
+    return ledger, int(max_batch), int(max_context), int(in_memory)
+
+
+def _times_at(case: Case, at: OperatingPoint, *, has_peaks: bool) -> tuple[Estimate, Estimate]:
+    """TPOT of the batch, and TTFT of one prompt."""
+    tpot = request.tpot(case, batch=at.batch, context_tokens=at.tpot_context_tokens)
+    if not has_peaks:
+        return tpot, request.unknown_ttft(case)
+    return tpot, request.ttft(case, batch=1, prompt_tokens=at.prompt_tokens)
 
 
 def _intensity(case: Case, at: OperatingPoint, tpot: Estimate) -> float:
