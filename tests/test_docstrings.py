@@ -13,6 +13,7 @@ import capacity
 
 PACKAGES = ("capacity.api", "capacity.formulas", "capacity.demand", "capacity.estimate")
 EXEMPLARY = ("capacity.api", "capacity.formulas")  # which also show an example of each function
+KINDS = ("capacity.demand.mixers", "capacity.demand.feed_forwards")  # whose files share their functions
 UNIT = re.compile(r"\[[^\]\n]+\]\.?(\s|,|$)")
 HEADING = re.compile(r"^\*?(\w+(?:, \w+)*) : (.+)$")
 NUMERIC = re.compile(r"\b(ArrayLike|FloatArray|IntArray|ndarray|array_like|int|float)\b")
@@ -86,9 +87,13 @@ def is_offered(function):
 
 
 def must_describe(function):
-    """Whether the parameters need a section: those of all offered functions do, and of functions of two numbers."""
-    parameters = inspect.signature(function).parameters
-    return len(numeric_parameters(function)) >= 2 or (is_offered(function) and bool(parameters))
+    """Whether the parameters need a section: all do, but for those of the kinds of layers, described once for all."""
+    return bool(inspect.signature(function).parameters) and not is_of_a_kind(function)
+
+
+def is_of_a_kind(function):
+    """Whether it is one of the functions that every kind of mixer or feed-forward has."""
+    return function.__module__.rpartition(".")[0] in KINDS and len(numeric_parameters(function)) < 2
 
 
 @pytest.mark.parametrize("function", ALL)
@@ -160,6 +165,23 @@ def test_errors_are_listed(function):
 @pytest.mark.parametrize("function", OFFERED + list(public_functions(["capacity.api"])))
 def test_a_function_that_people_call_says_what_it_returns(function):
     assert section(function, "Returns").strip()
+
+
+@pytest.mark.parametrize("package", KINDS)
+def test_every_kind_has_the_functions_that_its_package_describes(package):
+    home = importlib.import_module(package)
+    signatures = [
+        {
+            name: [one for one in inspect.signature(function).parameters if one != "tensor_parallel"][1:]
+            for name, function in inspect.getmembers(kind, inspect.isfunction)
+            if function.__module__ == kind.__name__ and not name.startswith("_")
+        }
+        for kind in home.KINDS.values()
+    ]
+
+    assert len(signatures) >= 3
+    assert all(sorted(one) == sorted(signatures[0]) for one in signatures)
+    assert [name for name in signatures[0] if f"``{name}``" not in home.__doc__] == []
 
 
 def test_everything_public_is_read():

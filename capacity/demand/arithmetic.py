@@ -17,7 +17,15 @@ SIXTEEN_BIT = "bf16"
 
 
 def stated_activations(model: ModelSpec, deploy: Deployment) -> str | None:
-    """The compute format that the deployment gives, or the activation scheme of the checkpoint; None where neither."""
+    """The compute format that the deployment gives, or the activation scheme of the checkpoint; None where neither.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     if deploy.activations is not None:
         return deploy.activations
     stored = model.checkpoint if deploy.weights == AS_STORED else None
@@ -37,7 +45,13 @@ def sixteen_bit_type(model: ModelSpec, deploy: Deployment) -> str:
 
 
 def sixteen_bit(activations: str | None) -> str:
-    """The 16-bit (or wider) format that goes with a compute format; bf16 where none is given."""
+    """The 16-bit (or wider) format that goes with a compute format; bf16 where none is given.
+
+    Parameters
+    ----------
+    activations : str or None
+        The compute format that is stated.
+    """
     wide = activations is not None and number_format(activations).element_bits >= 16
     return str(activations) if wide else SIXTEEN_BIT
 
@@ -68,6 +82,13 @@ def _arithmetic(stored: str, activations: str | None, sixteen: str, deploy: Depl
 def default_compute_format(stored: NumberFormat, sixteen: str) -> str:
     """The format in which an ordinary engine computes where nothing is stated.
 
+    Parameters
+    ----------
+    stored : NumberFormat
+        How the operand is stored.
+    sixteen : str
+        The 16-bit type of weight-only formats.
+
     >>> [default_compute_format(number_format(name), "fp16") for name in ("bf16", "int4_g128", "fp8_block128", "mxfp4")]
     ['bf16', 'fp16', 'fp8_e4m3', 'mxfp4']
     """
@@ -81,6 +102,13 @@ def wider_format(stored: NumberFormat, activations: str) -> str:
 
     Two formats of one width and different families (int8 weights, fp8 activations) have no common path and meet
     at 16 bit.
+
+    Parameters
+    ----------
+    stored : NumberFormat
+        How the operand is stored.
+    activations : str
+        The compute format that is stated.
 
     >>> wider_format(number_format("int4_g128"), "bf16"), wider_format(number_format("bf16"), "int8")
     ('bf16', 'bf16')

@@ -13,9 +13,10 @@ import numpy as np
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.encoders import encoder_work
 from capacity.demand.operators import stage_operators
-from capacity.demand.passes import Pass, joined, local_sequences, work
+from capacity.demand.passes import Pass, local_sequences, work
 from capacity.demand.phases import decode_phase, prefill_phase
 from capacity.demand.stage_phase import Phase, RankWork, stage_phase
+from capacity.demand.work import joined
 from capacity.errors import CapacityError
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
@@ -65,6 +66,13 @@ def decision_phases(
 def check_world(world: WorldModelSpec, deploy: Deployment) -> None:
     """Refuse options that a world model does not have: pipeline stages and cache blocks.
 
+    Parameters
+    ----------
+    world : WorldModelSpec
+        The model, with its views, tokens and head.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+
     Raises
     ------
     CapacityError
@@ -104,7 +112,17 @@ def first_token_phases(
 
 
 def encode_phase(world: WorldModelSpec, deploy: Deployment, *, batch: ArrayLike) -> Phase | None:
-    """All images of the decisions in one pass, or None where nothing encodes. Shape: of ``batch``. [sequence]"""
+    """All images of the decisions in one pass, or None where nothing encodes. Shape: of ``batch``. [sequence]
+
+    Parameters
+    ----------
+    world : WorldModelSpec
+        The model, with its views, tokens and head.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    batch : array_like
+        Sequences of the replica. [sequence]
+    """
     return _encode_once(world, deploy, batch) if isinstance(batch, int) else _encode(world, deploy, batch)
 
 

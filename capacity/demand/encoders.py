@@ -14,7 +14,8 @@ import numpy as np
 
 from capacity.arrays import ArrayLike
 from capacity.demand.operators import stage_operators
-from capacity.demand.passes import Pass, Work, joined, work
+from capacity.demand.passes import Pass, work
+from capacity.demand.work import Work, joined
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import Tensor
 from capacity.specs.world import Encoder, WorldModelSpec

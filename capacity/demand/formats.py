@@ -14,7 +14,19 @@ TABLES = ("embedding", "lm_head")  # which the formats of GGUF files quantise as
 
 
 def stored_format(module: Module, layer: int | None, model: ModelSpec, deploy: Deployment) -> str:
-    """The number format in which a module is held; the last matching override wins. A tied head is its table."""
+    """The number format in which a module is held; the last matching override wins. A tied head is its table.
+
+    Parameters
+    ----------
+    module : Module
+        A weight of the table.
+    layer : int or None
+        Index of the layer; None outside the layers. [1]
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     if module.vector or module.part == "norm":
         return _vector_format(model, deploy)
     part = "embedding" if module.part == "lm_head" and not module.stored else module.part
@@ -50,18 +62,44 @@ def _vector_format(model: ModelSpec, deploy: Deployment) -> str:
 
 
 def cache_format(layer: int, model: ModelSpec, deploy: Deployment) -> NumberFormat:
-    """The number format of the key-value cache of one layer: what the checkpoint states by default, else 16 bit."""
+    """The number format of the key-value cache of one layer: what the checkpoint states by default, else 16 bit.
+
+    Parameters
+    ----------
+    layer : int
+        Index of the layer. [1]
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     default = deploy.kv_cache or stated_cache(model, deploy) or sixteen_bit(deploy.activations)
     return _layer_format("kv_cache", default, layer, deploy)
 
 
 def stated_cache(model: ModelSpec, deploy: Deployment) -> str | None:
-    """The cache format that the checkpoint states, where weights are as it stores them."""
+    """The cache format that the checkpoint states, where weights are as it stores them.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     return model.checkpoint.kv_cache if deploy.weights == AS_STORED and model.checkpoint is not None else None
 
 
 def state_format(layer: int, deploy: Deployment) -> NumberFormat:
-    """The number format of the recurrent state of one layer: fp32 by default, as the reference library keeps it."""
+    """The number format of the recurrent state of one layer: fp32 by default, as the reference library keeps it.
+
+    Parameters
+    ----------
+    layer : int
+        Index of the layer. [1]
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     return _layer_format("state", deploy.state or "fp32", layer, deploy)
 
 
@@ -73,10 +111,27 @@ def _layer_format(part: str, name: str, layer: int, deploy: Deployment) -> Numbe
 
 
 def conv_format(deploy: Deployment) -> NumberFormat:
-    """The number format of convolution states, which are kept at 16 bit."""
+    """The number format of convolution states, which are kept at 16 bit.
+
+    Parameters
+    ----------
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     return number_format(sixteen_bit(deploy.activations))
 
 
 def activation_element_bytes(deploy: Deployment) -> int:
-    """Bytes of one activation, held in the 16-bit (or wider) compute format. [B]"""
+    """Bytes of one activation, held in the 16-bit (or wider) compute format. [B]
+
+    Parameters
+    ----------
+    deploy : Deployment
+        Number formats, parallelism and limits.
+
+    Returns
+    -------
+    int
+        Per element. [B]
+    """
     return number_format(sixteen_bit(deploy.activations)).element_bits // 8

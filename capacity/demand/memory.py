@@ -11,7 +11,7 @@ from capacity.demand import feed_forwards, mixers
 from capacity.demand.costs import LayerCache
 from capacity.demand.formats import activation_element_bytes
 from capacity.demand.operators import layer_formats
-from capacity.demand.placement import rank_of_layer
+from capacity.demand.pipeline import rank_of_layer
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import LayerGroup, ModelSpec, Stage
 
@@ -96,7 +96,20 @@ HIDDEN_ROWS = ("residual", "normed input", "projection", "new residual")  # of t
 
 
 def layer_peak_bytes(stage: Stage, deploy: Deployment) -> int:
-    """Bytes per token at the end of the widest layer of one stage; 0 for a stage without layers. [B]"""
+    """Bytes per token at the end of the widest layer of one stage; 0 for a stage without layers. [B]
+
+    Parameters
+    ----------
+    stage : Stage
+        A stage of the network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+
+    Returns
+    -------
+    int
+        Per token in flight. [B]
+    """
     degree = 1 if stage.role == "encoder" else deploy.tensor_parallel
     inner = [_inner_elements(group, degree) for group in stage.layers]
     return (len(HIDDEN_ROWS) * stage.hidden_size + max(inner)) * activation_element_bytes(deploy) if inner else 0
@@ -115,6 +128,11 @@ def layer_tensors(group: LayerGroup, tensor_parallel: int) -> dict[str, dict[str
         Equal layers.
     tensor_parallel : int
         Ranks that divide heads and inner widths. [1]
+
+    Returns
+    -------
+    dict
+        Elements per token by tensor, of mixer and feed-forward. [element]
     """
     mixing = mixers.of(group.mixer).activation_tensors(group.mixer, tensor_parallel=tensor_parallel)
     forward = feed_forwards.of(group.feed_forward).activation_tensors(

@@ -13,14 +13,8 @@ from capacity.demand.arithmetic import arithmetic
 from capacity.demand.costs import LayerCache, LayerFormats, OperatorCost
 from capacity.demand.formats import cache_format, conv_format, state_format
 from capacity.demand.operator_table import OperatorTable
-from capacity.demand.placement import (
-    LayerTest,
-    WeightShard,
-    everywhere,
-    rank_of_layer,
-    shards_where,
-    weight_shards,
-)
+from capacity.demand.pipeline import rank_of_layer
+from capacity.demand.placement import LayerTest, WeightShard, everywhere, shards_where, weight_shards
 from capacity.demand.weights import Module
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import LayerGroup, ModelSpec, Stage
@@ -117,7 +111,17 @@ def _last_keeping_layer(stage: Stage, model: ModelSpec, deploy: Deployment) -> i
 
 
 def keeps_memory(group: LayerGroup, formats: LayerFormats, deploy: Deployment) -> bool:
-    """Whether a layer keeps a cache or a state for later tokens."""
+    """Whether a layer keeps a cache or a state for later tokens.
+
+    Parameters
+    ----------
+    group : LayerGroup
+        Equal layers.
+    formats : LayerFormats
+        Formats of what a layer keeps.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     kind, degree = mixers.of(group.mixer), deploy.tensor_parallel
     cache = kind.cache(group.mixer, formats, tensor_parallel=degree)
     return cache != LayerCache() or kind.state_bits(group.mixer, formats, tensor_parallel=degree) > 0
@@ -154,7 +158,17 @@ def _mixing_costs(
 
 
 def layer_formats(layer: int, model: ModelSpec, deploy: Deployment) -> LayerFormats:
-    """Formats of what one layer keeps for a sequence."""
+    """Formats of what one layer keeps for a sequence.
+
+    Parameters
+    ----------
+    layer : int
+        Index of the layer. [1]
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     cache = cache_format(layer, model, deploy)
     return LayerFormats(
         cache=cache,

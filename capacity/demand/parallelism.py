@@ -12,12 +12,25 @@ MAX_TRIED = 64  # degrees tried and named where one is refused
 
 
 def cut_stages(model: ModelSpec) -> tuple[Stage, ...]:
-    """The stages whose layers tensor parallelism cuts; encoders are held whole on every rank."""
+    """The stages whose layers tensor parallelism cuts; encoders are held whole on every rank.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    """
     return tuple(stage for stage in model.stages if stage.role != "encoder" and stage.layers)
 
 
 def check_parallelism(model: ModelSpec, deploy: Deployment) -> None:
     """Refuse degrees that do not divide heads, experts or layers of each stage that is cut.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
 
     Raises
     ------
@@ -86,6 +99,13 @@ def _listed(degrees: list[int]) -> str:
 
 def check_overrides(model: ModelSpec, deploy: Deployment) -> None:
     """Refuse an override that matches nothing.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
 
     Raises
     ------

@@ -7,16 +7,15 @@ consecutive layers; the first also the table and the encoders, the last the head
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
 from capacity.demand.formats import stored_format
 from capacity.demand.modules import modules
 from capacity.demand.parallelism import MAX_TRIED, check_overrides, check_parallelism
+from capacity.demand.pipeline import rank_of_layer
 from capacity.demand.weights import Module
 from capacity.errors import CapacityError, Unsupported
 from capacity.specs.deployment import AS_STORED, Deployment
@@ -88,7 +87,17 @@ def everywhere(stage: str, layer: int | None, rank: int) -> bool:
 
 
 def shards_where(model: ModelSpec, deploy: Deployment, selects: LayerTest) -> tuple[WeightShard, ...]:
-    """The shards of `weight_shards` in selected layers, each with the number of such layers."""
+    """The shards of `weight_shards` in selected layers, each with the number of such layers.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    selects : callable
+        Predicate of stage, layer (None: outside the layers) and pipeline rank.
+    """
     shards = []
     for module in modules(model):
         rows, columns, copies = _local_shape(module, deploy)
@@ -111,51 +120,6 @@ def _rank_of(module: Module, layer: int | None, model: ModelSpec, deploy: Deploy
     if layer is None:
         return deploy.pipeline_parallel - 1 if module.place == "after" else 0
     return rank_of_layer(layer, module.stage, model, deploy)
-
-
-def rank_of_layer(layer: int, stage: str, model: ModelSpec, deploy: Deployment) -> int:
-    """Pipeline rank of a layer of the decoder, by `layers_per_rank`; other stages stay on rank 0.
-
-    Parameters
-    ----------
-    layer : int
-        Number of the layer in its stage. [1]
-    stage : str
-        Name of the stage.
-    model : ModelSpec
-        The network.
-    deploy : Deployment
-        Number formats, parallelism and limits.
-
-    Returns
-    -------
-    int
-        The pipeline rank. [1]
-    """
-    if deploy.pipeline_parallel == 1 or stage != model.decoder.name:
-        return 0
-    return bisect_right(_first_layers(model.decoder.layer_count, deploy), layer) - 1
-
-
-def layers_per_rank(layers: int, deploy: Deployment) -> tuple[int, ...]:
-    """Layers of the decoder on each pipeline rank: as given, or even, the remainder on the ranks before the last. [1]
-
-    The last rank has the head as well, so engines give it no layer more (vLLM 0.11 distributed/utils.py,
-    get_pp_indices).
-
-    >>> layers_per_rank(61, Deployment(pipeline_parallel=3))
-    (20, 21, 20)
-    """
-    if deploy.pipeline_split is not None:
-        return deploy.pipeline_split
-    ranks = deploy.pipeline_parallel
-    base, rest = divmod(layers, ranks)
-    return tuple(base + (0 < ranks - 1 - rank <= rest) for rank in range(ranks))
-
-
-@lru_cache(maxsize=512)
-def _first_layers(layers: int, deploy: Deployment) -> tuple[int, ...]:
-    return (0, *accumulate(layers_per_rank(layers, deploy)))[:-1]
 
 
 def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
@@ -182,6 +146,15 @@ def _local_shape(module: Module, deploy: Deployment) -> tuple[int, int, int]:
 
 def check_group_alignment(model: ModelSpec, deploy: Deployment, shards: tuple[WeightShard, ...]) -> None:
     """Refuse a shard that splits a quantisation group or block, as engines do.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    shards : tuple of WeightShard
+        What each pipeline rank holds.
 
     Raises
     ------
@@ -224,6 +197,11 @@ def _cuts_evenly(model: ModelSpec, deploy: Deployment, degree: int) -> bool:
 def check_stored_bytes(model: ModelSpec) -> None:
     """Refuse formats in which the shapes of ``model`` take other bytes than the files of its checkpoint hold.
 
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+
     Raises
     ------
     CapacityError
@@ -247,6 +225,20 @@ def stored_bytes(
     """Weight bytes on a device of each pipeline rank by part, without ``offloaded`` pairs of stage and module. [B]
 
     A tied head on another pipeline rank than the table is a second copy.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    offloaded : frozenset
+        Pairs of stage and module that lie in host memory.
+
+    Returns
+    -------
+    tuple of dict
+        Bytes by part, one table per pipeline rank. [B]
     """
     by_rank: list[dict[str, int]] = [{} for _ in range(deploy.pipeline_parallel)]
     for shard in weight_shards(model, deploy):

@@ -11,7 +11,8 @@ import numpy as np
 from capacity.arrays import ArrayLike, FloatArray
 from capacity.demand.collectives import Collective, collectives
 from capacity.demand.operators import RankOperators, rank_operators
-from capacity.demand.passes import Pass, Work, idle_flop, joined, local_sequences, micro_batch, work
+from capacity.demand.passes import Pass, idle_flop, local_sequences, micro_batch, work
+from capacity.demand.work import Work, joined
 from capacity.specs.deployment import Deployment
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject

@@ -8,7 +8,8 @@ from itertools import groupby
 from capacity.demand.arithmetic import sixteen_bit, stated_activations
 from capacity.demand.feed_forwards import routes
 from capacity.demand.formats import QUANTISED_PARTS, stated_cache
-from capacity.demand.placement import layers_per_rank, weight_shards
+from capacity.demand.pipeline import layers_per_rank
+from capacity.demand.placement import weight_shards
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec, network
@@ -22,7 +23,15 @@ UNSTATED_ACTIVATIONS = (
 
 
 def assumptions(subject: Subject, deploy: Deployment) -> tuple[str, ...]:
-    """Fields of the deployment that were not set, and figures of the model without a verified source, a line each."""
+    """Fields of the deployment that were not set, and figures of the model without a verified source, a line each.
+
+    Parameters
+    ----------
+    subject : ModelSpec or WorldModelSpec
+        What is served.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+    """
     return _assumptions(subject, deploy, frozenset(deploy.model_fields_set))
 
 

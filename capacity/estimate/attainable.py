@@ -25,6 +25,20 @@ def attainable_by_phase(
     """The time of each phase on measured ceilings, and notes. Shape: of the batch. [s]
 
     There is no time where a link is unknown, or the part states no peak; ``arithmetic`` is that of the phases.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phases : sequence of Phase
+        In the order in which they run.
+    arithmetic : frozenset of Arithmetic
+        How operators are stored and computed.
+
+    Returns
+    -------
+    tuple
+        A time per phase, each in the shape of the batch, [s], and notes.
     """
     ceilings = case.measured_ceilings(arithmetic)
     if ceilings is None:
@@ -69,13 +83,41 @@ def _pass_s(case: Case, phase: Phase, ceilings: Ceilings, comm_s: FloatArray) ->
 def attainable_s(
     case: Case, phases: Sequence[Phase], arithmetic: frozenset[Arithmetic]
 ) -> tuple[FloatArray | None, tuple[str, ...]]:
-    """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]"""
+    """The sum of `attainable_by_phase`, or None where there is none, and its notes. Shape: of the batch. [s]
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phases : sequence of Phase
+        In the order in which they run.
+    arithmetic : frozenset of Arithmetic
+        How operators are stored and computed.
+
+    Returns
+    -------
+    tuple
+        The time in the shape of the batch, [s], or None; and notes.
+    """
     times, notes = attainable_by_phase(case, phases, arithmetic)
     return (total(times) if times else None), notes
 
 
 def comm_s(case: Case, phase: Phase) -> FloatArray | CapacityError:
-    """Time on links of one pass of a phase, or why it is not modelled. Shape: of the batch. [s]"""
+    """Time on links of one pass of a phase, or why it is not modelled. Shape: of the batch. [s]
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phase : Phase
+        Work of its passes.
+
+    Returns
+    -------
+    ndarray or CapacityError
+        In the shape of the batch, [s], or the reason.
+    """
     exchanged: FloatArray = np.asarray(0.0)
     if not phase.collectives:
         return exchanged

@@ -49,6 +49,11 @@ def reason_out_of_scope(case: Case) -> str | None:
 
     That decoder has gated dense feed-forwards and attention over all or the last keys; its cache is in the compute
     format, at 16 bit or more. A calibration of world models names launch modes and holds wherever those are.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
     """
     if case.world is not None:
         return None
@@ -84,7 +89,15 @@ def _model_reason(case: Case) -> str | None:
 
 
 def uncovered(case: Case, phases: Sequence[str]) -> str:
-    """Why no calibration covers some phases of a case, as a note."""
+    """Why no calibration covers some phases of a case, as a note.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phases : sequence of str
+        Names of the phases.
+    """
     deploy = case.deploy
     modes = {phase: deploy.launch_mode_of(phase) for phase in phases}
     without = [phase for phase, mode in modes.items() if mode is None]
@@ -117,7 +130,13 @@ def within_calibrated_range(scope: Scope, batch: ArrayLike, context_tokens: Arra
 
 
 def describe(calibration: Calibration) -> str:
-    """A calibration in words: its name, number of points and hold-out error."""
+    """A calibration in words: its name, number of points and hold-out error.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        Constants with their scope and hold-out error.
+    """
     error = calibration.hold_out
     if error is None:
         return f"calibration {calibration.name}: {len(calibration.points)} points, no hold-out"

@@ -129,6 +129,15 @@ def _measured_ceilings(case: Case, arithmetic: frozenset[Arithmetic]) -> Ceiling
 def prepare(subject: Subject, hardware: HardwareSpec, deploy: Deployment) -> Case:
     """The case of these specs, checked; deployments that set other fields to the same values are other cases.
 
+    Parameters
+    ----------
+    subject : ModelSpec or WorldModelSpec
+        What is served.
+    hardware : HardwareSpec
+        The part.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+
     Raises
     ------
     CapacityError
@@ -147,6 +156,13 @@ def _prepared(subject: Subject, hardware: HardwareSpec, deploy: Deployment, fiel
 def check(subject: Subject, deploy: Deployment) -> None:
     """Refuse a deployment that this model cannot have, or an engine that is not described, before any number is made.
 
+    Parameters
+    ----------
+    subject : ModelSpec or WorldModelSpec
+        What is served.
+    deploy : Deployment
+        Number formats, parallelism and limits.
+
     Raises
     ------
     CapacityError
@@ -162,6 +178,15 @@ def check(subject: Subject, deploy: Deployment) -> None:
 
 def check_specs(subject: object, hardware: object, deploy: object) -> None:
     """Refuse arguments of a wrong kind before anything looks into them.
+
+    Parameters
+    ----------
+    subject : object
+        A ModelSpec or WorldModelSpec, or what was given for one.
+    hardware : object
+        A HardwareSpec, or what was given for one.
+    deploy : object
+        A Deployment, or what was given for one.
 
     Raises
     ------

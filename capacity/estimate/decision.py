@@ -12,15 +12,13 @@ from capacity.errors import CapacityError
 from capacity.estimate.band import band_of
 from capacity.estimate.calibrated import describe
 from capacity.estimate.case import Case
+from capacity.estimate.operators import SIDES, bound_side, largest_operator
 from capacity.estimate.time import (
-    SIDES,
     PhaseFigures,
     arithmetic_of,
     bound_figures,
-    bound_side,
     calibrations_of,
     efficiency_ceilings,
-    largest_operator,
     phase_figures,
     total,
 )
@@ -67,6 +65,13 @@ def decide(case: Case, phases: Sequence[Phase]) -> Decision:
 def decision_figures(case: Case, phases: Sequence[Phase]) -> list[PhaseFigures]:
     """Every phase of a decision with its times.
 
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phases : sequence of Phase
+        In the order in which they run.
+
     Raises
     ------
     CapacityError
@@ -95,6 +100,11 @@ def decision_s(case: Case, phases: Sequence[Phase]) -> tuple[FloatArray, bool]:
         World model, part and deployment with its launch mode.
     phases : sequence of Phase
         In the order in which they run.
+
+    Returns
+    -------
+    tuple
+        The time in the shape of the phases, [s], and whether it is an estimate.
     """
     _check_phases(phases)
     highest = bound_ceilings(case.hardware, arithmetic_of(phases))

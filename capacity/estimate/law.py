@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from capacity.arrays import FloatArray
-from capacity.demand.passes import Work, WorkBlock
 from capacity.demand.stage_phase import Phase
+from capacity.demand.work import Work, WorkBlock
 from capacity.formulas import latency, roofline
 from capacity.specs.calibration import Calibration
 from capacity.supply.ceilings import Ceilings
@@ -201,6 +201,11 @@ def calibrated_s(phase: Phase, ceilings: Ceilings, calibration: Calibration) -> 
         Rates of which the calibration's efficiencies are shares.
     calibration : Calibration
         Constants.
+
+    Returns
+    -------
+    ndarray
+        In the shape of the pass. [s]
     """
     total: FloatArray = np.asarray(0.0)
     for block in phase.work.blocks:

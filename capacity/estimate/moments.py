@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from capacity.demand.formats import activation_element_bytes
 from capacity.demand.memory import HIDDEN_ROWS, layer_tensors, sampler_peak
 from capacity.demand.passes import local_sequences, tokens_in_flight
-from capacity.demand.placement import rank_of_layer
+from capacity.demand.pipeline import rank_of_layer
 from capacity.engines.activations import tokens_of_stages
 from capacity.estimate.assumptions import assumptions
 from capacity.results import ActivationMoments, MomentRow

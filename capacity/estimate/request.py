@@ -16,17 +16,8 @@ from capacity.estimate.attainable import attainable_s
 from capacity.estimate.band import Band, band_of
 from capacity.estimate.calibrated import describe, reason_out_of_scope, uncovered, within_calibrated_range
 from capacity.estimate.case import Case
-from capacity.estimate.time import (
-    SIDES,
-    PhaseFigures,
-    arithmetic_of,
-    bound_side,
-    calibrations_of,
-    largest_operator,
-    operator_rows,
-    phase_figures,
-    total,
-)
+from capacity.estimate.operators import SIDES, bound_side, largest_operator, operator_rows
+from capacity.estimate.time import PhaseFigures, arithmetic_of, calibrations_of, phase_figures, total
 from capacity.results import OUTSIDE_TIME, Estimate
 from capacity.specs.calibration import Calibration
 from capacity.specs.model import ModelSpec
@@ -124,6 +115,11 @@ def busy_s(case: Case, phases: tuple[Phase, ...]) -> tuple[FloatArray, FloatArra
         Model, part and deployment.
     phases : tuple of Phase
         Their passes follow one another.
+
+    Returns
+    -------
+    tuple of ndarray
+        Memory and compute, each in the shape of the phases. [s]
     """
     ceilings = case.ceilings(arithmetic_of(phases))
     figures = [phase_figures(case, phase, ceilings, None) for phase in phases]
@@ -132,6 +128,11 @@ def busy_s(case: Case, phases: tuple[Phase, ...]) -> tuple[FloatArray, FloatArra
 
 def check_makes_tokens(subject: Subject) -> None:
     """Refuse a world model, or the bare network of one, whose answer does not come token by token.
+
+    Parameters
+    ----------
+    subject : ModelSpec or WorldModelSpec
+        What is served.
 
     Raises
     ------
@@ -196,7 +197,13 @@ def _estimate(
 
 
 def unknown_ttft(case: Case) -> Estimate:
-    """The time to first token of a part without peaks: none, with the reason."""
+    """The time to first token of a part without peaks: none, with the reason.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    """
     return Estimate(
         quantity="TTFT",
         bound=None,
@@ -211,7 +218,13 @@ def unknown_ttft(case: Case) -> Estimate:
 
 
 def encode_note(case: Case) -> tuple[str, ...]:
-    """That the time to first token of a bare model leaves out its encoders, which only a world model describes."""
+    """That the time to first token of a bare model leaves out its encoders, which only a world model describes.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    """
     encoders = [stage.name for stage in case.model.stages if stage.role == "encoder"]
     if case.world is not None or not encoders:
         return ()

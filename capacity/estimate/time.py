@@ -6,25 +6,22 @@ sum of its phases. Attainable times are in `capacity.estimate.attainable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from capacity.arrays import FloatArray, IntArray
+from capacity.arrays import FloatArray
 from capacity.demand.stage_phase import Phase
 from capacity.estimate.calibrated import calibration_for
 from capacity.estimate.case import Case
-from capacity.estimate.law import BlockSides, LeastTimes, OperatorTimes, calibrated_s, least_times, operator_times
+from capacity.estimate.law import LeastTimes, OperatorTimes, calibrated_s, least_times, operator_times
 from capacity.formulas.pipeline import rank_weights
-from capacity.results import OperatorRow
 from capacity.specs.calibration import Calibration
 from capacity.supply.ceilings import Ceilings, measured_ceilings, sheet_ceilings
 from capacity.units import Arithmetic
 
-SIDES = ("memory", "compute")
 ONCE = np.asarray(1.0)
 
 
@@ -51,7 +48,13 @@ class PhaseFigures:
 
 
 def arithmetic_of(phases: Sequence[Phase]) -> frozenset[Arithmetic]:
-    """How the operators of some phases are stored and computed."""
+    """How the operators of some phases are stored and computed.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+        In the order in which they run.
+    """
     items: set[Arithmetic] = set()
     for phase in phases:
         for item in phase.by_rank:
@@ -143,6 +146,11 @@ def weights_of(rank_s: Sequence[FloatArray], phase: Phase) -> list[FloatArray]:
         Time of one turn of each kind of rank. [s]
     phase : Phase
         Its ranks and turns.
+
+    Returns
+    -------
+    list of ndarray
+        One for each kind of rank, in the shape of its time. [1]
     """
     times = np.array(np.broadcast_arrays(*rank_s))
     return list(rank_weights(times, [item.ranks for item in phase.by_rank], turns=phase.turns, flows=phase.flows))
@@ -185,88 +193,33 @@ def efficiency_ceilings(case: Case, arithmetic: frozenset[Arithmetic], calibrati
 
 
 def calibrations_of(case: Case, phases: Sequence[Phase]) -> list[Calibration | None]:
-    """The calibration of each phase: all of them or none, since a part of a sum is no estimate of it."""
+    """The calibration of each phase: all of them or none, since a part of a sum is no estimate of it.
+
+    Parameters
+    ----------
+    case : Case
+        Model, part and deployment.
+    phases : sequence of Phase
+        In the order in which they run.
+    """
     calibrations = [calibration_for(case, phase.name) for phase in phases]
     return [None] * len(calibrations) if None in calibrations else calibrations
 
 
 def total(parts: Sequence[FloatArray]) -> FloatArray:
-    """The sum of some times, in their broadcast shape. [s]"""
+    """The sum of some times, in their broadcast shape. [s]
+
+    Parameters
+    ----------
+    parts : sequence of ndarray
+        Times that broadcast. [s]
+
+    Returns
+    -------
+    ndarray
+        In the broadcast shape of all. [s]
+    """
     result = parts[0]
     for part in parts[1:]:
         result = result + part
     return np.asarray(result)
-
-
-def bound_side(figures: Sequence[PhaseFigures]) -> IntArray:
-    """Which side takes most of a bound: 0 where phases bound by memory do, 1 for compute. Shape: of the bound. [1]"""
-    lead: FloatArray = np.asarray(0.0)
-    for item in figures:
-        lead = lead + np.where(item.compute_s > item.memory_s, item.bound_s, -item.bound_s)
-    return np.asarray(lead > 0, dtype=np.int64)
-
-
-def largest_operator(figures: Sequence[PhaseFigures], side: IntArray) -> tuple[tuple[str, ...], IntArray]:
-    """Names of the operators of all phases, and the index of the one that takes longest on a side. [1]
-
-    Parameters
-    ----------
-    figures : sequence of PhaseFigures
-        The phases of a request or decision.
-    side : ndarray
-        0 for memory, 1 for compute. [1]
-    """
-    sums: dict[str, Any] = {}
-    for item in figures:
-        lead = f"{item.phase.name} " if len(figures) > 1 else ""
-        for least, weight in zip(item.least, item.bound_weights, strict=True):
-            often = item.phase.passes * weight
-            for rows in least.rows:
-                for name, own_s in zip(rows.block.operators, _on_side(rows, side), strict=True):
-                    sums[lead + name] = sums.get(lead + name, 0.0) + often * own_s
-            for name, idle_s in least.idle:
-                sums[lead + name] = sums[lead + name] - np.where(side, often * idle_s, 0.0)
-    return tuple(sums), _largest(list(sums.values())) if side.ndim else np.asarray(np.argmax(list(sums.values())))
-
-
-def _on_side(rows: BlockSides, side: IntArray) -> Iterable[FloatArray]:
-    """Time of each row on the side that takes most of a bound; one row after another, since arrays may be large. [s]"""
-    if side.ndim == 0:
-        return rows.block.flop / rows.flop_per_s if side else rows.moved_bytes / rows.bytes_per_s
-    columns = zip(rows.moved_bytes, rows.block.flop, rows.flop_per_s, strict=True)
-    return (np.where(side, flop / peak, moved / rows.bytes_per_s) for moved, flop, peak in columns)
-
-
-def _largest(values: Sequence[FloatArray]) -> IntArray:
-    """The first index of the largest of some arrays, of which no copy is made. Shape: broadcast. [1]"""
-    best, code = np.asarray(-1.0), np.asarray(0)
-    for index, own in enumerate(values):
-        code, best = np.where(own > best, index, code), np.maximum(best, own)
-    return code
-
-
-def operator_rows(figures: Sequence[PhaseFigures]) -> list[OperatorRow]:
-    """Operators of scalar figures, which sum to the roofline: bytes, FLOP, time, and which of the two takes longer."""
-    sums: dict[str, list[float]] = {}
-    for item in figures:
-        lead = f"{item.phase.name} " if len(figures) > 1 else ""
-        for times, weight in zip(item.operators, item.roofline_weights, strict=True):
-            often = float(item.phase.passes * weight)
-            for rows, rows_s in zip(times.rows, times.rows_s, strict=True):
-                sides = (rows.moved_bytes / rows.bytes_per_s, rows.block.flop / rows.flop_per_s)
-                columns = (rows.block.moved_bytes, rows.block.flop, rows_s, *sides)
-                _add_rows(sums, lead, rows.block.operators, columns, often)
-    table = []
-    for name, (moved, flop, whole_s, memory_s, compute_s) in sums.items():
-        table.append(OperatorRow(name, moved, flop, whole_s, SIDES[int(compute_s > memory_s)]))
-    return table
-
-
-def _add_rows(
-    sums: dict[str, list[float]], lead: str, names: Sequence[str], columns: Sequence[FloatArray], often: float
-) -> None:
-    """Columns of scalar rows, added to those of their names."""
-    for name, values in zip(names, np.array(columns).T.tolist(), strict=True):
-        totals = sums.setdefault(lead + name, [0.0] * len(values))
-        for place, value in enumerate(values):
-            totals[place] += often * value

@@ -101,6 +101,18 @@ def _share(name: str, value: ArrayLike) -> FloatArray:
 def replan_per_s(latency_s: ArrayLike) -> FloatArray:
     """Decisions per second when each starts as the last ends: 1 / T. [1/s]
 
+    Parameters
+    ----------
+    latency_s : array_like
+        Time of one decision, T. [s]
+
+    Returns
+    -------
+    ndarray
+        In the shape of ``latency_s``. [1/s]
+
+    Examples
+    --------
     >>> round(float(replan_per_s(0.0729)), 1)  # OpenVLA-OFT, sold as "109.7 Hz"
     13.7
     """

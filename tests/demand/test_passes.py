@@ -7,8 +7,9 @@ import pytest
 
 import capacity as cap
 from capacity.demand.operators import decoder_operators, stage_operators
-from capacity.demand.passes import Pass, joined, local_sequences, micro_batch, work
+from capacity.demand.passes import Pass, local_sequences, micro_batch, work
 from capacity.demand.phases import decode_phase, prefill_phase
+from capacity.demand.work import joined
 from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, StateMixer, StateTensor
 
 BF16 = cap.Deployment(weights="bf16")

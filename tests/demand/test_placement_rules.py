@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import capacity as cap
-from capacity.demand.placement import layers_per_rank
+from capacity.demand.pipeline import layers_per_rank
 from capacity.errors import CapacityError
 
 

@@ -17,11 +17,23 @@ KINDS: dict[str, ModuleType] = {"dense": dense, "experts": experts, "none": none
 
 
 def of(feed_forward: Any) -> Any:
-    """The file of this kind of feed-forward."""
+    """The file of this kind of feed-forward.
+
+    Parameters
+    ----------
+    feed_forward : Dense, Experts or NoFeedForward
+        Any feed-forward of a layer group.
+    """
     return KINDS[feed_forward.kind]
 
 
 def routes(model: ModelSpec) -> bool:
-    """Whether any layer routes tokens to experts."""
+    """Whether any layer routes tokens to experts.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    """
     groups = (group for stage in model.stages for group in stage.layers)
     return any(of(group.feed_forward).routed_per_token(group.feed_forward) for group in groups)

@@ -17,5 +17,11 @@ KINDS: dict[str, ModuleType] = {"attention": attention, "latent": latent, "state
 
 
 def of(mixer: Any) -> Any:
-    """The file of this kind of mixer."""
+    """The file of this kind of mixer.
+
+    Parameters
+    ----------
+    mixer : Attention, LatentAttention, StateMixer or NoMixer
+        Any mixer of a layer group.
+    """
     return KINDS[mixer.kind]
