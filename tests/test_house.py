@@ -96,3 +96,21 @@ def test_package_data_has_one_reader():
     readers = [name(path) for path in FILES if "importlib.resources" in path.read_text()]
 
     assert readers == ["files/package_data.py"]
+
+
+HOUSE = (ROOT.parent / "docs" / "house.md").read_text() if (ROOT.parent / "docs" / "house.md").exists() else ""
+PLACE = re.compile(r"`(?!tests/)((?:[a-z_]+/)*[a-z_0-9]+\.(?:py|toml))`")
+NAMED = sorted(set(PLACE.findall(HOUSE)))
+
+
+@pytest.mark.parametrize("place", NAMED)
+def test_every_place_that_the_guide_names_exists(place):
+    assert list(ROOT.rglob(place.rpartition("/")[2])), place
+    assert "/" not in place or (ROOT / place).exists() or any(folder.joinpath(place).exists() for folder in FOLDERS)
+
+
+FOLDERS = [path for path in ROOT.iterdir() if path.is_dir()]
+
+
+def test_the_guide_names_places():
+    assert len(NAMED) > 60

@@ -55,7 +55,7 @@ def check_parallelism(model: ModelSpec, deploy: Deployment) -> None:
     try:
         _check_degrees(model, deploy.tensor_parallel, deploy.expert_parallel or 1)
     except CapacityError as error:
-        raise CapacityError(f"{error}; {_ways(model, deploy)}") from None
+        raise CapacityError(f"{error}; {_working_degrees(model, deploy)}") from None
 
 
 def _check_degrees(model: ModelSpec, tensor_parallel: int, expert_parallel: int) -> None:
@@ -68,7 +68,7 @@ def _check_degrees(model: ModelSpec, tensor_parallel: int, expert_parallel: int)
             feed_forwards.of(forward).check_sharding(forward, name, expert_parallel=expert_parallel)
 
 
-def _ways(model: ModelSpec, deploy: Deployment) -> str:
+def _working_degrees(model: ModelSpec, deploy: Deployment) -> str:
     """The degrees that work, and the pipeline where the model can be one."""
     tensor = [one for one in range(1, MAX_TRIED + 1) if _divides(model, one, 1)]
     if not _divides(model, deploy.tensor_parallel, 1):

@@ -173,7 +173,7 @@ def _require_clear(parts: Mapping[str, str], modules: Sequence[LayerModule], whe
     if "lm_head" in parts and (head is None or head.tied):
         reason = "a model whose head is not known here" if head is None else "a head that is tied to the embedding"
         raise SpecError(
-            f"{where}: lm_head is quantised, which is not supported for {reason}; list it among the modules left alone"
+            f"{where}: lm_head is quantised, which is not supported for {reason}; list it among the ignored modules"
         )
     if "router" in parts:
         router = next(module for module in modules if module.part == "router")
