@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capacity.engines.builder import memory_table
+from capacity.engines.settings import with_settings
 from capacity.engines.table import MemoryTable
 from capacity.estimate.case import Case, check, check_specs, prepare
 from capacity.inputs import check_kind
@@ -19,7 +20,7 @@ def checked_table(model: Any, deploy: Any) -> MemoryTable:
         check_kind("model", model, ModelSpec)
     check_kind("deploy", deploy, Deployment)
     check(model, deploy)
-    return memory_table(model, deploy)
+    return memory_table(model, with_settings(model, deploy))
 
 
 def checked_case(model: Any, hardware: Any, deploy: Any) -> Case:

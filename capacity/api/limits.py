@@ -47,7 +47,7 @@ def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, con
     context = whole("context_tokens", context_tokens)
     case = checked_case(model, hardware, deploy)
     check_keeps_context(model)
-    return plain(memory.max_batch(case.memory, case.budget, deploy, context_tokens=context))
+    return plain(memory.max_batch(case.memory, case.budget, case.deploy, context_tokens=context))
 
 
 def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
@@ -84,5 +84,5 @@ def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, b
     batch = whole("batch", batch)
     case = checked_case(model, hardware, deploy)
     check_keeps_context(model)
-    context, _ = memory.max_context(case.memory, case.budget, deploy, batch=batch, positions=case.model.positions)
+    context, _ = memory.max_context(case.memory, case.budget, case.deploy, batch=batch, positions=case.model.positions)
     return plain(context)

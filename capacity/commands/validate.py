@@ -20,6 +20,7 @@ app = CommandApp(add_completion=False)
 class Published(StrEnum):
     """Tables that can be validated against."""
 
+    memory = "memory"
     speed = "speed"
     world = "world"
 
@@ -64,6 +65,11 @@ def validate(
 
         speed = published_speed.validate(file_option("file", file))
         answer, passed = speed, speed.bounds_hold
+    elif published is Published.memory:
+        from capacity.validation import published_memory
+
+        held = published_memory.validate(file_option("file", file))
+        answer, passed = held, held.passed
     else:
         from capacity.validation import published_world
 
@@ -81,14 +87,18 @@ def validate(
 
 def _show(answer: Result, *, every_run: bool) -> None:
     from capacity.presentation import terminal
+    from capacity.presentation.sheets.published_memory import memory_sheet
     from capacity.presentation.sheets.published_speed import speed_sheet
     from capacity.presentation.sheets.reference import reference_sheet
+    from capacity.validation.published_memory import PublishedMemory
     from capacity.validation.published_speed import PublishedSpeed
 
     if not every_run:
         terminal.show(answer)
     elif isinstance(answer, PublishedSpeed):
         terminal.show(speed_sheet(answer, every_row=True))
+    elif isinstance(answer, PublishedMemory):
+        terminal.show(memory_sheet(answer, every_row=True))
     else:
         terminal.show(reference_sheet(answer, every_run=True))  # type: ignore[arg-type]  # of measured runs
 
@@ -96,7 +106,7 @@ def _show(answer: Result, *, every_run: bool) -> None:
 def _check_options(published: Published | None, file: str | None, of_runs: Mapping[str, object]) -> None:
     """Refuse options that do not go together."""
     if published is None and file is not None:
-        raise CapacityError("--file is another published table: say which with --published speed or --published world")
+        raise CapacityError("--file is another published table: say which with --published memory, speed or world")
     set_options = [name for name, value in of_runs.items() if value not in (None, False)]
     if published is not None and set_options:
         raise CapacityError(f"{set_options[0]} goes with measured runs, not with --published")

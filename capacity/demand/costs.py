@@ -62,9 +62,10 @@ class LayerCache:
     """Key-value cache of one layer of one sequence on one device.
 
     ``token_bytes`` of each token held, of which there are at most ``window`` (0: no limit); ``constant_bytes`` of a
-    cross-attention source. [B], [token]
+    cross-attention source. A ``latent`` is key and value in one. [B], [token]
     """
 
     token_bytes: int = 0
     window: int = 0
     constant_bytes: int = 0
+    latent: bool = False

@@ -40,18 +40,42 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
     return tuple(row for row in rows if row.layer.token_bytes or row.layer.constant_bytes)
 
 
+def keeps_latents(model: ModelSpec, deploy: Deployment) -> bool:
+    """Whether layers keep latents instead of keys and values."""
+    return any(row.layer.latent for row in cache_rows(model, deploy))
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """State of constant size of one sequence in each of some alike layers of a pipeline rank. [layer], [bit]"""
+
+    rank: int
+    layers: int
+    layer_bits: int
+
+
+@lru_cache(maxsize=512)
+def state_rows(model: ModelSpec, deploy: Deployment) -> tuple[StateRow, ...]:
+    """Recurrent and convolution states of the stages behind the encoders, per device, in rows of layers alike."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for stage in _remembering(model):
+        for group in stage.layers:
+            kind = mixers.of(group.mixer)
+            for layer in group.indices:
+                formats = layer_formats(layer, model, deploy)
+                bits = kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
+                counts[rank_of_layer(layer, stage.name, model, deploy), bits] += 1
+    return tuple(StateRow(rank, layers, bits) for (rank, bits), layers in counts.items() if bits)
+
+
 @lru_cache(maxsize=512)
 def sequence_state_bytes(model: ModelSpec, deploy: Deployment) -> tuple[int, ...]:
     """Recurrent, convolution and cross-attention state of one sequence on a device of each pipeline rank. [B]"""
     constants, bits = ([0] * deploy.pipeline_parallel for _ in range(2))
     for row in cache_rows(model, deploy):
         constants[row.rank] += row.layers * row.layer.constant_bytes
-    for stage in _remembering(model):
-        for group in stage.layers:
-            kind = mixers.of(group.mixer)
-            for layer in group.indices:
-                rank, formats = rank_of_layer(layer, stage.name, model, deploy), layer_formats(layer, model, deploy)
-                bits[rank] += kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
+    for state in state_rows(model, deploy):
+        bits[state.rank] += state.layers * state.layer_bits
     return tuple(cross - (-state // 8) for cross, state in zip(constants, bits, strict=True))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from capacity.demand.memory import activation_peaks, layer_peak_bytes, sampler_peak
 from capacity.engines.table import MemoryRow
 from capacity.specs.deployment import Deployment
+from capacity.specs.engine import EngineSpec
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Encoder, WorldModelSpec
 
@@ -15,7 +17,9 @@ ACTIVATIONS = "activations"
 _PEAK = MemoryRow(ACTIVATIONS, 0, evidence="assumed", alternative=ACTIVATIONS)
 
 
-def widest_layer_or_sampler(model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment) -> Iterator[MemoryRow]:
+def widest_layer_or_sampler(
+    engine: EngineSpec, model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment
+) -> Iterator[MemoryRow]:
     """The end of the widest layer, or the sampler; for a world model, of the stage whose pass holds most.
 
     A pass of the core holds at most a prefill chunk of tokens; all images of a decision, a chunk of actions or the
@@ -24,6 +28,29 @@ def widest_layer_or_sampler(model: ModelSpec, world: WorldModelSpec | None, depl
     peaks = [*(_of_model(model, deploy) if world is None else _of_world(world, deploy))]
     for rank in range(deploy.pipeline_parallel):
         yield from [replace(peak, rank=rank) for peak in peaks]
+
+
+def profiled_terms(
+    engine: EngineSpec, model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment
+) -> Iterator[MemoryRow]:
+    r"""The peak of one profiled pass, set apart once: :math:`a\, n V + b\, c\, d` [1]_.
+
+    n are the sequences allowed, V the vocabulary, c the tokens of the largest pass, d the hidden width; a and b are
+    the engine's. Neither is divided by tensor parallelism: every rank samples from the whole vocabulary.
+
+    References
+    ----------
+    .. [1] Fit to published start-up logs; the data file of the engine has the figures and their source.
+    """
+    terms = engine.activation_terms
+    if terms is None or world is not None:
+        yield from widest_layer_or_sampler(engine, model, world, deploy)
+        return
+    sampled = (deploy.max_sequences or 1) * model.vocabulary
+    passed = deploy.prefill_chunk_tokens * model.decoder.hidden_size
+    held_bytes = math.ceil(terms.sequence_entry_bytes * sampled + terms.token_column_bytes * passed)
+    for rank in range(deploy.pipeline_parallel):
+        yield MemoryRow(ACTIVATIONS, rank, evidence="calibrated", alternative=ACTIVATIONS, fixed_bytes=held_bytes)
 
 
 def _of_model(model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
@@ -68,5 +95,8 @@ def _tokens_behind_the_core(world: WorldModelSpec) -> Iterator[tuple[str, int]]:
         yield detokenizer.stage, detokenizer.tokens.encoder_tokens
 
 
-Policy = Callable[[ModelSpec, WorldModelSpec | None, Deployment], Iterator[MemoryRow]]
-ACTIVATION_PEAKS: dict[str, Policy] = {"widest_layer_or_sampler": widest_layer_or_sampler}
+Policy = Callable[[EngineSpec, ModelSpec, WorldModelSpec | None, Deployment], Iterator[MemoryRow]]
+ACTIVATION_PEAKS: dict[str, Policy] = {
+    "widest_layer_or_sampler": widest_layer_or_sampler,
+    "profiled_terms": profiled_terms,
+}

@@ -8,6 +8,7 @@ from typing import Literal
 
 from capacity.errors import DoesNotFit
 from capacity.specs.deployment import Deployment
+from capacity.specs.engine import EngineSpec
 from capacity.specs.hardware import HardwareSpec
 
 Of = Literal["total", "free before load", "free after load"]
@@ -55,7 +56,7 @@ class Budget:
         return replace(self, reserved_bytes=self.reserved_bytes + taken_bytes)
 
 
-def fraction_of_capacity(hardware: HardwareSpec, deploy: Deployment) -> Budget:
+def fraction_of_capacity(engine: EngineSpec, hardware: HardwareSpec, deploy: Deployment) -> Budget:
     """``memory_fraction`` of what programs can have, less ``reserved_bytes``.
 
     Raises
@@ -63,16 +64,17 @@ def fraction_of_capacity(hardware: HardwareSpec, deploy: Deployment) -> Budget:
     DoesNotFit
         If more is reserved than there is.
     """
-    share = int(hardware.usable_bytes * deploy.memory_fraction)
+    seen_bytes = hardware.usable_bytes - engine.driver_bytes
+    share = int(seen_bytes * deploy.memory_fraction)
     if deploy.reserved_bytes > share:
         raise DoesNotFit(
             f"reserved_bytes = {deploy.reserved_bytes:,} is more than the {share:,} bytes that memory_fraction = "
             f"{deploy.memory_fraction:g} takes of {hardware.name}"
         )
-    return Budget(hardware.usable_bytes, deploy.memory_fraction, "total", deploy.reserved_bytes)
+    return Budget(seen_bytes, deploy.memory_fraction, "total", deploy.reserved_bytes)
 
 
-def fraction_of_free_before_load(hardware: HardwareSpec, deploy: Deployment) -> Budget:
+def fraction_of_free_before_load(engine: EngineSpec, hardware: HardwareSpec, deploy: Deployment) -> Budget:
     """``memory_fraction`` of what is free before weights are loaded: what is reserved leaves first.
 
     Raises
@@ -80,10 +82,10 @@ def fraction_of_free_before_load(hardware: HardwareSpec, deploy: Deployment) -> 
     DoesNotFit
         If more is reserved than there is.
     """
-    return _of_free(hardware, deploy, "free before load")
+    return _of_free(engine, hardware, deploy, "free before load")
 
 
-def fraction_of_free_after_load(hardware: HardwareSpec, deploy: Deployment) -> Budget:
+def fraction_of_free_after_load(engine: EngineSpec, hardware: HardwareSpec, deploy: Deployment) -> Budget:
     """``memory_fraction`` of what is free once weights are loaded: what is reserved and what is loaded leave first.
 
     Raises
@@ -91,19 +93,19 @@ def fraction_of_free_after_load(hardware: HardwareSpec, deploy: Deployment) -> B
     DoesNotFit
         If more is reserved than there is.
     """
-    return _of_free(hardware, deploy, "free after load")
+    return _of_free(engine, hardware, deploy, "free after load")
 
 
-def _of_free(hardware: HardwareSpec, deploy: Deployment, of: Of) -> Budget:
-    if deploy.reserved_bytes > hardware.usable_bytes:
+def _of_free(engine: EngineSpec, hardware: HardwareSpec, deploy: Deployment, of: Of) -> Budget:
+    seen_bytes = hardware.usable_bytes - engine.driver_bytes
+    if deploy.reserved_bytes > seen_bytes:
         raise DoesNotFit(
-            f"reserved_bytes = {deploy.reserved_bytes:,} is more than the {hardware.usable_bytes:,} bytes of "
-            f"{hardware.name}"
+            f"reserved_bytes = {deploy.reserved_bytes:,} is more than the {seen_bytes:,} bytes of {hardware.name}"
         )
-    return Budget(hardware.usable_bytes, deploy.memory_fraction, of, deploy.reserved_bytes)
+    return Budget(seen_bytes, deploy.memory_fraction, of, deploy.reserved_bytes)
 
 
-BUDGETS: dict[str, Callable[[HardwareSpec, Deployment], Budget]] = {
+BUDGETS: dict[str, Callable[[EngineSpec, HardwareSpec, Deployment], Budget]] = {
     "fraction_of_capacity": fraction_of_capacity,
     "fraction_of_free_before_load": fraction_of_free_before_load,
     "fraction_of_free_after_load": fraction_of_free_after_load,

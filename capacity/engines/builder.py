@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from capacity.catalog.engines import load_engine
-from capacity.demand.memory import sequence_state_bytes
 from capacity.demand.modules import modules
 from capacity.demand.placement import stored_bytes
 from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS, Budget
 from capacity.engines.cache import CACHES
+from capacity.engines.overheads import OVERHEADS
+from capacity.engines.settings import engine_of
 from capacity.engines.table import MAX_BYTES, MemoryRow, MemoryTable, memory_table_of
 from capacity.errors import CapacityError, unknown_name
 from capacity.specs.deployment import Deployment
@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=512)
 def memory_table(subject: ModelSpec | WorldModelSpec, deploy: Deployment) -> MemoryTable:
-    """The rows of one device of each kind, by the engine of the deployment.
+    """The rows of one device of each kind, by the engine of a deployment whose settings are filled in.
 
     Raises
     ------
     CapacityError
         If the engine is unknown, the deployment is impossible for the model, or one use takes 2^62 bytes.
     """
-    return table_of_engine(load_engine(deploy.engine), subject, deploy)
+    return table_of_engine(engine_of(deploy), subject, deploy)
 
 
 def table_of_engine(engine: EngineSpec, subject: ModelSpec | WorldModelSpec, deploy: Deployment) -> MemoryTable:
@@ -64,6 +64,22 @@ def table_of_engine(engine: EngineSpec, subject: ModelSpec | WorldModelSpec, dep
     return memory_table_of(rows, chunk_tokens=deploy.prefill_chunk_tokens, images=images, pools=engine.pools)
 
 
+def cache_table_of_engine(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> MemoryTable:
+    """Only the rows of what sequences keep, whatever the weights.
+
+    Parameters
+    ----------
+    engine : EngineSpec
+        Names of policies, and pools.
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Cache formats and parallelism.
+    """
+    rows = [_placed(row, engine) for row in policy(CACHES, "cache", engine.policies.cache)(engine, model, deploy)]
+    return memory_table_of(rows, chunk_tokens=deploy.prefill_chunk_tokens, pools=engine.pools)
+
+
 def policy(policies: Mapping[str, T], kind: str, name: str) -> T:
     """The policy of one kind that an engine names.
 
@@ -83,11 +99,12 @@ def _rows(
     policies = engine.policies
     yield from _weights(model, world, deploy)
     if world is None:
-        yield from policy(CACHES, "cache", policies.cache)(model, deploy)
+        yield from policy(CACHES, "cache", policies.cache)(engine, model, deploy)
     elif world.core is not None:
-        yield from policy(CACHES, "session_cache", policies.session_cache)(model, deploy)
-    yield from _state(model, deploy)
-    yield from policy(ACTIVATION_PEAKS, "activations", policies.activations)(model, world, deploy)
+        yield from policy(CACHES, "session_cache", policies.session_cache)(engine, model, deploy)
+    yield from policy(ACTIVATION_PEAKS, "activations", policies.activations)(engine, model, world, deploy)
+    for name in policies.overheads:
+        yield from policy(OVERHEADS, "overhead", name)(engine, model, deploy)
     for part in _residents(world):
         yield MemoryRow(part.name, 0, loaded=True, fixed_bytes=part.held_bytes)
 
@@ -109,7 +126,7 @@ def _placed(row: MemoryRow, engine: EngineSpec) -> MemoryRow:
         if row.name in pool.rows:
             ratio = pool.ratios[pool.rows.index(row.name)] if pool.ratios else 0
             return replace(row, pool=pool.name, ratio=ratio)
-    return replace(row, inside=row.name not in engine.outside_fraction)
+    return replace(row, inside=row.inside and row.name not in engine.outside_fraction)
 
 
 def _weights(model: ModelSpec, world: WorldModelSpec | None, deploy: Deployment) -> Iterator[MemoryRow]:
@@ -126,12 +143,6 @@ def _offloaded(model: ModelSpec, world: WorldModelSpec | None) -> frozenset[tupl
     return frozenset(pair for pair in pairs if not world.on_device(*pair))
 
 
-def _state(model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
-    for rank, size in enumerate(sequence_state_bytes(model, deploy)):
-        if size:
-            yield MemoryRow("state", rank, sequence_bytes=size)
-
-
 def _residents(world: WorldModelSpec | None) -> Iterator[Resident]:
     return (part for part in world.residents if not part.offloaded) if world else iter(())
 
@@ -144,4 +155,5 @@ def budget(hardware: HardwareSpec, deploy: Deployment) -> Budget:
     DoesNotFit
         If more is reserved than there is.
     """
-    return policy(BUDGETS, "budget", load_engine(deploy.engine).policies.budget)(hardware, deploy)
+    engine = engine_of(deploy)
+    return policy(BUDGETS, "budget", engine.policies.budget)(engine, hardware, deploy)

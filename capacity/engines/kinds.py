@@ -65,12 +65,13 @@ class RowTotals:
 
 @dataclass(frozen=True, slots=True)
 class StaticRow:
-    """A row that is always alive: fixed, or of each sequence. [B]"""
+    """A row that is always alive: fixed, or of each sequence; inside what the engine plans with, or not. [B]"""
 
     name: str
     evidence: str
     fixed_bytes: int
     sequence_bytes: int
+    inside: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ def device_kind(
 
     total, pooled = added(slice(None)), rows["pool"] != ""
     unpooled = added(rows["inside"] & ~pooled)
+    pools = tuple(pool for pool in pools if (rows["pool"] == pool.name).any())  # an empty one takes no share
     all_parts = sum(pool.parts for pool in pools)
     return DeviceKind(
         ranks=ranks,
@@ -178,7 +180,8 @@ def _static_rows(rows: Rows, chunk_tokens: int, images: int) -> Iterator[StaticR
     for row in rows[rows["alternative"] == ""]:
         fixed = row["fixed_bytes"] + chunk_tokens * row["chunk_bytes"]
         sequence = row["sequence_bytes"] + images * row["image_bytes"]
-        yield StaticRow(str(row["name"]), str(row["evidence"]), int(fixed), int(sequence))
+        inside = bool(row["inside"])
+        yield StaticRow(str(row["name"]), str(row["evidence"]), int(fixed), int(sequence), inside)
 
 
 def _pool_totals(pool: Pool, rows: Rows, all_parts: int, chunk_tokens: int, images: int) -> PoolTotals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from capacity.catalog.engines import load_engine
+from capacity.engines.settings import engine_of
 from capacity.files import package_data
 from capacity.specs.deployment import Deployment
 from capacity.specs.hardware import HardwareSpec
@@ -23,7 +23,7 @@ def runtime_bytes(hardware: HardwareSpec, deploy: Deployment, *, taken_bytes: in
     taken_bytes : int
         What other programs hold. [B]
     """
-    if load_engine(deploy.engine).counts_runtime:
+    if engine_of(deploy).counts_runtime:
         return 0
     table = package_data.toml("data/runtime.toml")
     process = table["process"]

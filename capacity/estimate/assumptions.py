@@ -10,12 +10,13 @@ from capacity.demand.feed_forwards import routes
 from capacity.demand.formats import QUANTISED_PARTS, stated_cache
 from capacity.demand.pipeline import layers_per_rank
 from capacity.demand.placement import weight_shards
+from capacity.engines.settings import engine_of
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.model import ModelSpec
 from capacity.specs.world import Subject, WorldModelSpec, network
 from capacity.units import number_format
 
-DEFAULTS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "engine")
+DEFAULTS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "max_sequences", "engine")
 UNSTATED_ACTIVATIONS = (
     "activations not stated: 16-bit and weight-only formats are computed in 16 bits, fp8 and 4-bit floats as they are; "
     "a bound takes the fastest path of the part for each stored format"
@@ -50,7 +51,13 @@ def _assumptions(subject: Subject, deploy: Deployment, fields_set: frozenset[str
     if "routing_exponent" not in fields_set and routes(network(subject)):
         lines.append(f"routing_exponent = {deploy.routing_exponent:g}, for the experts of an attainable time")
     names = [name for name in DEFAULTS if name != "block_tokens" or not isinstance(subject, WorldModelSpec)]
-    lines += [f"{name} = {getattr(deploy, name)}" for name in names if name not in fields_set]
+    settings = {name: getattr(deploy, name) for name in names if name not in fields_set}
+    lines += [f"{name} = {value}" for name, value in settings.items() if value is not None]
+    engine = engine_of(deploy)
+    if engine.version and deploy.engine_version is None:
+        lines.append(f"engine_version = {engine.version}, the newest whose rules are known")
+    if engine.version_note:
+        lines.append(engine.version_note)
     return (*lines, *_of_weights(subject, deploy, "weights" in fields_set), *_of_model(subject, deploy))
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from capacity.catalog.calibrations import typical_share
-from capacity.catalog.engines import load_engine
 from capacity.catalog.servers import server_with
 from capacity.demand.decisions import check_world
 from capacity.demand.operators import decoder_operators
 from capacity.demand.placement import weight_shards
 from capacity.engines.budget import Budget
 from capacity.engines.builder import budget, memory_table
+from capacity.engines.settings import engine_of, with_settings
 from capacity.engines.table import MemoryTable
 from capacity.errors import CapacityError
 from capacity.estimate.assumptions import assumptions
@@ -127,7 +127,9 @@ def _measured_ceilings(case: Case, arithmetic: frozenset[Arithmetic]) -> Ceiling
 
 
 def prepare(subject: Subject, hardware: HardwareSpec, deploy: Deployment) -> Case:
-    """The case of these specs, checked; deployments that set other fields to the same values are other cases.
+    """The case of these specs, checked, with the settings of the engine where none are stated.
+
+    Deployments that set other fields to the same values are other cases.
 
     Parameters
     ----------
@@ -143,7 +145,8 @@ def prepare(subject: Subject, hardware: HardwareSpec, deploy: Deployment) -> Cas
     CapacityError
         If the engine is unknown, or the model cannot have this deployment.
     """
-    return _prepared(subject, hardware, deploy, frozenset(deploy.model_fields_set))
+    filled = with_settings(subject, deploy, hardware)
+    return _prepared(subject, hardware, filled, frozenset(deploy.model_fields_set))
 
 
 @lru_cache(maxsize=512)
@@ -168,9 +171,7 @@ def check(subject: Subject, deploy: Deployment) -> None:
     CapacityError
         One sentence.
     """
-    load_engine(deploy.engine)
-    if deploy.engine_version is not None:
-        raise CapacityError(f"engine_version {deploy.engine_version!r}: engine {deploy.engine!r} has no versions")
+    engine_of(deploy)
     if isinstance(subject, WorldModelSpec):
         check_world(subject, deploy)
     weight_shards(network(subject), deploy)

@@ -52,7 +52,7 @@ def ledgers(
             rank=kind.ranks[0],
             devices=deploy.tensor_parallel * deploy.data_parallel,
             lines=_lines(kind, local, context_tokens),
-            total_bytes=int(total_bytes(kind.totals, sequences=local, context_tokens=context_tokens)),
+            total_bytes=_planned_bytes(kind, sequences=local, context_tokens=context_tokens),
             usable_bytes=planned,
             capacity_bytes=budget.capacity_bytes,
             outside_bytes=budget.outside_bytes(planned),
@@ -81,9 +81,19 @@ def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tok
     return _lines(kind, sequences, context_tokens)
 
 
+def _planned_bytes(kind: DeviceKind, *, sequences: int, context_tokens: int) -> int:
+    """What the rows take of what the engine plans with. [B]"""
+    held = int(total_bytes(kind.totals, sequences=sequences, context_tokens=context_tokens))
+    if kind.outside_budget is None:
+        return held
+    return held - int(total_bytes(kind.outside_budget, sequences=sequences, context_tokens=context_tokens))
+
+
 def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:
     totals, at = kind.totals, {"sequences": sequences, "context_tokens": context_tokens}
-    lines = [LedgerLine(row.name, row.fixed_bytes, row.evidence) for row in kind.static_rows if row.fixed_bytes]
+    lines = [
+        LedgerLine(row.name, row.fixed_bytes, row.evidence, row.inside) for row in kind.static_rows if row.fixed_bytes
+    ]
     for name, caches in totals.caches_by_name.items() or NO_CACHE:
         content = blocks = 0
         for cache in caches:
@@ -93,8 +103,9 @@ def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[Ledge
         if blocks > content:
             lines.append(LedgerLine(f"{name}, internal fragmentation", blocks - content, "computed"))
     lines += [
-        LedgerLine(row.name, sequences * row.sequence_bytes, row.evidence)
+        LedgerLine(row.name, sequences * row.sequence_bytes, row.evidence, row.inside)
         for row in kind.static_rows
         if row.sequence_bytes
     ]
-    return (*lines, LedgerLine("activations", int(activation_bytes(totals, **at)), kind.peak_evidence))
+    planned = kind.outside_budget is None or not kind.outside_budget.alternatives
+    return (*lines, LedgerLine("activations", int(activation_bytes(totals, **at)), kind.peak_evidence, planned))

@@ -118,12 +118,14 @@ def unified_blocks(sequences: ArrayLike, context_tokens: ArrayLike, rule: BlockR
 def preallocated_blocks(sequences: ArrayLike, context_tokens: ArrayLike, rule: BlockRule) -> Any:
     r"""Slots reserved from the start, used or not: :math:`\max(n, s) \lceil \max(c, l) / b \rceil`.
 
+    A slot of a layer with a window has at most :math:`w + u` tokens.
+
     Parameters
     ----------
     sequences, context_tokens : array_like
         n and c. [sequence], [token]
     rule : BlockRule
-        Of which b, the slots s and the tokens l of a slot count. [token]
+        Of which b, the slots s, the tokens l of a slot, w and the tokens u of a pass count. [token]
 
     Returns
     -------
@@ -135,7 +137,9 @@ def preallocated_blocks(sequences: ArrayLike, context_tokens: ArrayLike, rule: B
     >>> int(preallocated_blocks(2, 100, BlockRule(16, slots=8, slot_tokens=4096)))
     2048
     """
-    longest = np.maximum(context_tokens, rule.slot_tokens)
+    longest: Any = np.maximum(context_tokens, rule.slot_tokens)
+    if rule.window_tokens:
+        longest = np.minimum(longest, rule.window_tokens + rule.extra_tokens)
     return np.multiply(np.maximum(sequences, rule.slots), _ceil(longest, rule.block_tokens))
 
 

@@ -1,7 +1,15 @@
 """What the package answers: frozen values with units in their names, which print and become plain dictionaries."""
 
 from capacity.results.base import Result
-from capacity.results.memory import ActivationMoments, Ledger, LedgerLine, MemoryVerdict, MomentRow, SharedMemory
+from capacity.results.memory import (
+    ActivationMoments,
+    CachePool,
+    Ledger,
+    LedgerLine,
+    MemoryVerdict,
+    MomentRow,
+    SharedMemory,
+)
 from capacity.results.not_modelled import OUTSIDE_DECISION, OUTSIDE_MEMORY, OUTSIDE_TIME
 from capacity.results.sizing import Binding, Enough, Objective, RelaxedLimit, Sizing
 from capacity.results.times import Decision, Estimate, OperatorRow, PhaseTime
@@ -12,6 +20,7 @@ __all__ = [
     "OUTSIDE_TIME",
     "ActivationMoments",
     "Binding",
+    "CachePool",
     "Decision",
     "Enough",
     "Estimate",

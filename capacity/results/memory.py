@@ -52,18 +52,20 @@ class ActivationMoments(Result):
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One use of a device's memory. [B]"""
+    """One use of a device's memory, ``inside`` what the engine plans with or in the rest. [B]"""
 
     name: str
     held_bytes: int
     evidence: str
+    inside: bool = True
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Ledger(Result):
     """The memory of one device of pipeline ``rank``; ``devices`` of the replica are equal. [B]
 
-    ``outside_bytes`` is what the engine does not plan with; ``runtime_bytes`` what a process takes that no line holds.
+    ``total_bytes`` is the sum of the lines inside ``usable_bytes``, what the engine plans with; ``outside_bytes`` is
+    what it does not plan with; ``runtime_bytes`` what a process takes that no line holds.
     """
 
     DERIVED: ClassVar = ("margin_bytes", "left_bytes", "tight")
@@ -82,13 +84,18 @@ class Ledger(Result):
 
     @property
     def margin_bytes(self) -> int:
-        """What is left of the usable memory; negative when it does not fit. [B]"""
-        return self.usable_bytes - self.total_bytes
+        """What is left of the usable memory; negative when it does not fit, there or in the rest of the device. [B]"""
+        left, outside_left = self.usable_bytes - self.total_bytes, self.outside_bytes - self._held_outside_bytes
+        return min(left, outside_left) if outside_left < 0 else left
 
     @property
     def left_bytes(self) -> int:
         """What no line takes of the device, within the plan of the engine or outside it. [B]"""
-        return self.margin_bytes + self.outside_bytes
+        return self.usable_bytes - self.total_bytes + self.outside_bytes - self._held_outside_bytes
+
+    @property
+    def _held_outside_bytes(self) -> int:
+        return sum([line.held_bytes for line in self.lines if not line.inside])
 
     @property
     def tight(self) -> bool:
@@ -98,6 +105,26 @@ class Ledger(Result):
     def line(self, name: str) -> int:
         """Bytes of the lines called ``name``. [B]"""
         return sum(line.held_bytes for line in self.lines if line.name == name)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CachePool(Result):
+    """The key-value cache that an engine sets apart on each device, in the units of its log. [B], [block], [token]
+
+    ``requests`` of ``context_tokens`` fit it at once, each of ``request_bytes``; ``tokens`` is the figure that this
+    version prints, None where it prints none.
+    """
+
+    engine: str
+    version: str
+    pool_bytes: int
+    block_bytes: int
+    blocks: int
+    tokens: int | None
+    context_tokens: int
+    request_bytes: int
+    requests: float
+    evidence: str
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from capacity.results.base import Result
-from capacity.results.memory import Ledger, MemoryVerdict, SharedMemory
+from capacity.results.memory import CachePool, Ledger, MemoryVerdict, SharedMemory
 from capacity.results.times import Estimate
 
 Binding = Literal["weights", "memory", "max_sequences", "positions"]
@@ -57,7 +57,8 @@ class Sizing(Result):
     format of most of a decode step (the ridge, TTFT and the request bound are None for a part without peaks, whose TPOT
     bound is that of its memory); ``verdict`` is "tight" where all that is counted fits and the runtime, which is
     not, may find no room; ``shared`` is None for a part with a memory of its own; ``enough`` is how many devices would
-    do, where it does not fit, and ``turned_by`` the assumed limits with which, set otherwise, it would. ``evidence``
+    do, where it does not fit, and ``turned_by`` the assumed limits with which, set otherwise, it would. ``pool`` is the
+    cache that the engine sets apart, None where it sets none. ``evidence``
     says for each figure what kind of knowledge it is; ``not_modelled`` lists what is left out.
     """
 
@@ -97,6 +98,7 @@ class Sizing(Result):
     enough: Enough | None = None
     shared: SharedMemory | None = None
     turned_by: tuple[RelaxedLimit, ...] = ()
+    pool: CachePool | None = None
 
     @property
     def missed(self) -> bool:

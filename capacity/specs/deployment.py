@@ -125,6 +125,12 @@ class Deployment(UserSpec):
         """Devices of one replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
+    def replace(self, **changes: Any) -> Self:
+        """A copy with dotted fields changed; what was not stated stays so, see ``Spec.replace``."""
+        changed = super().replace(**changes)
+        changed.model_fields_set.intersection_update(self.model_fields_set | {name.split(".")[0] for name in changes})
+        return changed
+
     def launch_mode_of(self, phase: str) -> LaunchMode | None:
         """The launch mode of one phase."""
         if isinstance(self.launch_mode, FrozenMapping):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capacity.engines.builder import memory_table
+from capacity.engines.settings import with_settings
 from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.assumptions import assumptions
@@ -103,7 +104,7 @@ def size_on_all_parts(
     check(model, deploy)
     request.check_makes_tokens(model)
     longest = max(at.memory_tokens, at.prompt_tokens, at.tpot_context_tokens)
-    memory.refuse_overflow(memory_table(model, deploy), batch=at.batch, context_tokens=longest)
+    memory.refuse_overflow(memory_table(model, with_settings(model, deploy)), batch=at.batch, context_tokens=longest)
     rows = [size_on_part(model, part, deploy, at, workload=workload) for part in parts]
     return PartTable(
         model=model.name,

@@ -11,6 +11,7 @@ from capacity.errors import CapacityError
 from capacity.estimate import memory, request
 from capacity.estimate.case import Case, prepare
 from capacity.estimate.ledger import ledgers
+from capacity.estimate.pool import cache_pool
 from capacity.formulas import serving
 from capacity.results import OUTSIDE_MEMORY, OUTSIDE_TIME, Binding, Estimate, Ledger, MemoryVerdict, Objective, Sizing
 from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
@@ -81,7 +82,7 @@ def sized(
     def fits(candidate: Deployment) -> bool:
         case = prepare(model, hardware, candidate)
         table, budget = case.memory, case.budget
-        return bool(memory.fits(table, budget, candidate, batch=at.batch, context_tokens=at.memory_tokens))
+        return bool(memory.fits(table, budget, case.deploy, batch=at.batch, context_tokens=at.memory_tokens))
 
     turned = turned_by(deploy, fits) if sizing.binding == "memory" else ()
     return replace(sizing, enough=fewest_devices(hardware, deploy, fits), turned_by=turned)
@@ -126,6 +127,7 @@ def size_at(
     """Size one replica at given batch and contexts."""
     case = prepare(model, hardware, deploy)
     request.check_makes_tokens(model)
+    deploy = case.deploy  # with the settings of its engine
     ledger, max_batch, max_context, in_memory = _memory_at(case, at)
     has_peaks = not without_peaks(hardware)
     tpot, ttft = _times_at(case, at, has_peaks=has_peaks)
@@ -167,6 +169,7 @@ def size_at(
         evidence=evidence(case, tpot, ttft),
         notes=(*notes(case, at.batch, at.memory_tokens), *unused(workload)),
         not_modelled=(*NOT_MODELLED, *request.encode_note(case)),
+        pool=cache_pool(case, context_tokens=at.memory_tokens),
         shared=shared_memory(hardware, deploy),
     )
 

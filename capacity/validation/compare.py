@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Pair:
     """A prediction and a measurement in one ``unit``; ``low`` and ``high`` are the band, where claimed."""
 
-    DERIVED: ClassVar = ("ratio", "in_band", "bound_holds")
+    DERIVED: ClassVar[tuple[str, ...]] = ("ratio", "in_band", "bound_holds")
 
     name: str
     unit: str

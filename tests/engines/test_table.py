@@ -14,6 +14,7 @@ from capacity.engines.activations import ACTIVATION_PEAKS
 from capacity.engines.budget import BUDGETS
 from capacity.engines.builder import budget, memory_table, policy
 from capacity.engines.cache import CACHES
+from capacity.engines.overheads import OVERHEADS
 from capacity.engines.table import MemoryRow, memory_table_of
 from capacity.errors import CapacityError
 from capacity.estimate import usage
@@ -77,6 +78,8 @@ def test_every_engine_names_policies_that_exist():
     for name, entry in files.items():
         table = tomllib.loads(entry.read_text(encoding="utf-8"))
         known = {"budget": BUDGETS, "cache": CACHES, "session_cache": CACHES, "activations": ACTIVATION_PEAKS}
+        overheads = table["policies"].pop("overheads", [])
+        assert set(overheads) <= set(OVERHEADS), name
         assert set(table["policies"]) == set(known)
         for kind, chosen in table["policies"].items():
             assert chosen in known[kind], (name, kind)

@@ -229,7 +229,7 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize(
     ("choice", "sentence"),
-    [({"engine": "vllm"}, "unknown engine 'vllm'; known: reference"), ({"engine_version": "99"}, "has no versions")],
+    [({"engine": "vlm"}, "unknown engine 'vlm'; nearest: vllm"), ({"engine_version": "99"}, "has no versions")],
 )
 def test_no_number_is_that_of_an_engine_nobody_described(name, choice, sentence):
     model, deploy = cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16", **choice)

@@ -618,7 +618,7 @@ class Deployments(Target):
             "block_tokens": lambda: pick([1, 16, 256, 65536]),
             "max_sequences": lambda: pick([1, 256, 2**31]),
             "prefill_chunk_tokens": lambda: pick([1, 512, 8192, 2**31]),
-            "engine": lambda: rng.choice(["reference", "vllm", "", 1]),
+            "engine": lambda: rng.choice(["reference", "vllm", "sglang", "vlm", "", 1]),
             "overrides": lambda: rng.choice(
                 [
                     [],

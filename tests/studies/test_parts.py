@@ -78,7 +78,7 @@ def test_what_fits_as_asked_assumes_no_link(make_part, llama_2_7b):
     ("deploy", "at", "sentence"),
     [
         (BF16.replace(tensor_parallel=3), AT, "tensor_parallel 3 must divide"),
-        (BF16.replace(engine="vllm"), AT, "unknown engine"),
+        (BF16.replace(engine="vlm"), AT, "unknown engine"),
         (BF16, OperatingPoint(2**31, 2**31, 2**31, 2048), r"2\^62"),
     ],
 )

@@ -1,9 +1,9 @@
 """Mixers, one file per kind: its matrices, cache, state, query-key pairs, activations and how it shards.
 
 Every file has the same functions: ``weights``, ``costs``, ``cache``, ``cache_makers``, ``state_bits``,
-``activation_tensors``, ``check_sharding``, ``is_ordinary`` and ``summary``, and the facts ``OVERRIDE_PART`` (what an
-override of its memory is called) and ``SUMS`` (all-reduces per layer under tensor parallelism). `of` is the only
-dispatch on the kind of a mixer.
+``activation_tensors``, ``check_sharding``, ``rotary_size``, ``is_ordinary`` and ``summary``, and the facts
+``OVERRIDE_PART`` (what an override of its memory is called) and ``SUMS`` (all-reduces per layer under tensor
+parallelism). `of` is the only dispatch on the kind of a mixer.
 """
 
 from __future__ import annotations

@@ -156,6 +156,11 @@ def check_sharding(a: Attention, model: str, *, tensor_parallel: int) -> None:
         )
 
 
+def rotary_size(a: Attention) -> int:
+    """Columns of a table of rotary positions: the whole head, as engines keep it. [element]"""
+    return a.head_size
+
+
 def is_ordinary(a: Attention) -> bool:
     """Whether the reference decoder has this mixer: attention over all or over the last keys."""
     return a.span in ("full", "sliding")

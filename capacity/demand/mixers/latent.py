@@ -90,7 +90,7 @@ def cache(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: int) ->
     """One latent per token, and the indexer's key, replicated over tensor-parallel ranks."""
     bits = formats.cache.cache_bits(a.latent_size)
     bits += formats.cache.cache_bits(a.indexer.head_size) if a.indexer else 0
-    return LayerCache(-(-bits // 8))
+    return LayerCache(-(-bits // 8), latent=True)
 
 
 def cache_makers(a: LatentAttention) -> frozenset[str]:
@@ -129,6 +129,11 @@ def check_sharding(a: LatentAttention, model: str, *, tensor_parallel: int) -> N
         raise CapacityError(
             f"tensor_parallel {tensor_parallel} must divide the {a.query_heads} attention heads of {model}"
         )
+
+
+def rotary_size(a: LatentAttention) -> int:
+    """Columns of a table of rotary positions: the rotary key. [element]"""
+    return a.rope_size
 
 
 def is_ordinary(a: LatentAttention) -> bool:

@@ -58,6 +58,11 @@ def check_sharding(mixer: NoMixer, model: str, *, tensor_parallel: int) -> None:
     """Any degree divides nothing."""
 
 
+def rotary_size(mixer: NoMixer) -> int:
+    """It has no rotary positions. [element]"""
+    return 0
+
+
 def is_ordinary(mixer: NoMixer) -> bool:
     """Whether the reference decoder has this mixer."""
     return False

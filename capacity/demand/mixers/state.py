@@ -86,6 +86,11 @@ def check_sharding(mixer: StateMixer, model: str, *, tensor_parallel: int) -> No
         raise CapacityError(f"tensor_parallel {tensor_parallel} must divide the {mixer.heads} state heads of {model}")
 
 
+def rotary_size(mixer: StateMixer) -> int:
+    """It has no rotary positions. [element]"""
+    return 0
+
+
 def is_ordinary(mixer: StateMixer) -> bool:
     """Whether the reference decoder has this mixer."""
     return False

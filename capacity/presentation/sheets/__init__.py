@@ -21,6 +21,7 @@ _BUILDERS = {  # by the class of the result: its file, and the function there
     "ReferenceCheck": ("reference", "reference_sheet"),
     "WorldValidation": ("published_world", "world_sheet"),
     "PublishedSpeed": ("published_speed", "speed_sheet"),
+    "PublishedMemory": ("published_memory", "memory_sheet"),
     "Observation": ("observation", "observation_sheet"),
 }
 

@@ -27,8 +27,8 @@ def speed_sheet(result: PublishedSpeed, *, every_row: bool = False) -> Sheet:
         head=tuple(head),
         sections=tuple(sections),
         listings=(
-            Listing("Rows listed apart", _reasons(result.apart)),
-            Listing("Rows left out", _reasons(result.left_out)),
+            Listing("Rows listed apart", reasons(result.apart)),
+            Listing("Rows left out", reasons(result.left_out)),
         ),
         assumptions=result.assumed,
         notes=result.notes,
@@ -36,7 +36,8 @@ def speed_sheet(result: PublishedSpeed, *, every_row: bool = False) -> Sheet:
     )
 
 
-def _reasons(ids: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def reasons(ids: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Rows that are not compared, by reason, the most frequent first."""
     ordered = sorted(ids.items(), key=lambda item: -len(item[1]))
     return tuple(f"{counted(len(rows), 'row')}: {reason} ({_first(rows)})" for reason, rows in ordered)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
 from capacity.presentation.sheets.changes import change_sections, described
+from capacity.presentation.sheets.engine import pool_rows
 from capacity.presentation.sheets.estimate import ROOFLINE, operator_section
 from capacity.presentation.sheets.limits import binding_words, runtime_words, shared_words, verdict_words
 from capacity.presentation.sheets.sustained import sustained_sections
@@ -89,13 +90,19 @@ def ledger_section(ledger: Ledger, where: str, *, stages: int) -> Section:
     """Memory of one device of a stage, and its sum against what is usable."""
     devices = f" ({ledger.devices} devices)" if ledger.devices > 1 else ""
     rank = f", pipeline stage {ledger.rank + 1}" if stages > 1 else ""
+    inside = [line for line in ledger.lines if line.inside]
     rows = [(Cell(line.name), Cell(line.held_bytes, "B", line.evidence), _share(line.held_bytes, ledger))
-            for line in ledger.lines]  # fmt: skip
+            for line in inside]  # fmt: skip
     tone: Tone = "good" if ledger.margin_bytes >= 0 else "bad"
     rows += [
         (Cell("total"), Cell(ledger.total_bytes, "B"), _share(ledger.total_bytes, ledger)),
         (Cell("usable"), Cell(ledger.usable_bytes, "B"), _share(ledger.usable_bytes, ledger)),
         (Cell("margin"), Cell(ledger.margin_bytes, "B", tone=tone), _share(ledger.margin_bytes, ledger)),
+    ]
+    rows += [
+        (Cell(f"{line.name} (not in total)"), Cell(line.held_bytes, "B", line.evidence), Cell(""))
+        for line in ledger.lines
+        if not line.inside
     ]
     if ledger.runtime_bytes:
         rest_tone: Tone = "good" if ledger.left_bytes >= ledger.runtime_bytes else "bad"
@@ -106,7 +113,7 @@ def ledger_section(ledger: Ledger, where: str, *, stages: int) -> Section:
         title=f"Memory per device{devices}{rank}" + (f", {where}" if where else ""),
         columns=(Column("use", "text"), Column("size"), Column("share of usable", rank=2)),
         rows=tuple(rows),
-        rules=(len(ledger.lines),),
+        rules=(len(inside),),
         evidence=Column("evidence", "id", 1),
     )
 
@@ -134,6 +141,8 @@ def _limits(sizing: Sizing) -> Iterator[Row]:
     context = ("tokens at batch ", Cell(sizing.batch, "sequence"), f"; {ends}")
     yield Cell("max batch"), Cell(sizing.max_batch, "sequence", evidence["max_batch"], batch)
     yield Cell("max context"), Cell(sizing.max_context_tokens, "token", evidence["max_context"], context)
+    if sizing.pool is not None:
+        yield from pool_rows(sizing.pool)
 
 
 def _times(sizing: Sizing) -> Iterator[Row]:
