@@ -82,7 +82,7 @@ def test_an_escape_sequence_in_a_file_name_does_not_reach_the_terminal(capsys):
         (["validate", "--runs", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["validate", "--published", "world", "--rows"], "--rows goes with measured runs"),
         (["validate", "--published", "speed", "--plot", ""], "--plot goes with measured runs"),
-        (["validate", "--file", "rows.csv"], "--published speed or --published world"),
+        (["validate", "--file", "rows.csv"], "--published memory, speed or world"),
     ],
 )
 def test_the_option_that_is_wrong_is_named(capsys, arguments, sentence):

@@ -31,7 +31,7 @@ BAD_OPTIONS = [
     (["--tensor-parallel", "3"], "32 attention heads"),
     (["--memory-fraction", "1.5"], "memory_fraction.*must be at most 1"),
     (["--memory-fraction", "nan"], "memory_fraction"),
-    (["--engine", "vlm"], "unknown engine 'vlm'; known: reference"),
+    (["--engine", "vlm"], "unknown engine 'vlm'; nearest: vllm"),
     (["--weights", "bf17"], "nearest: bf16"),
     (["--batch", "2", "--prompt", "3"], "do not go together"),
     (["--max-tpot", "5 parsecs"], "unknown unit"),

@@ -49,18 +49,18 @@ def _of_version(
 ) -> dict[str, Any]:
     """The table with the changes of all versions up to this one; ``checked`` is the newest that was looked at."""
     checked = table.pop("checked")
-    wanted = checked if version is None else version
-    number, note = _number(name, wanted), ""
+    chosen = checked if version is None else version
+    number, note = _number(name, chosen), ""
     for change in changes:
         since = _number(name, change["since"])
         if change is changes[0] and number < since:
-            note = f"{name} {wanted} is older than any known; the rules of {change['since']} stand in"
+            note = f"{name} {chosen} is older than any known; the rules of {change['since']} stand in"
         elif number < since:
             break
         table = _merged(table, {key: value for key, value in change.items() if key != "since"})
     if number > _number(name, checked):
-        note = f"{name} {wanted} is newer than any known; the rules of {checked} stand in"
-    return {**table, "version": wanted, "version_note": note}
+        note = f"{name} {chosen} is newer than any known; the rules of {checked} stand in"
+    return {**table, "version": chosen, "version_note": note}
 
 
 def _number(name: str, version: str) -> Version:

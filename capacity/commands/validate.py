@@ -68,8 +68,8 @@ def validate(
     elif published is Published.memory:
         from capacity.validation import published_memory
 
-        held = published_memory.validate(file_option("file", file))
-        answer, passed = held, held.passed
+        memory = published_memory.validate(file_option("file", file))
+        answer, passed = memory, memory.passed
     else:
         from capacity.validation import published_world
 

@@ -41,7 +41,15 @@ def cache_rows(model: ModelSpec, deploy: Deployment) -> tuple[CacheRow, ...]:
 
 
 def keeps_latents(model: ModelSpec, deploy: Deployment) -> bool:
-    """Whether layers keep latents instead of keys and values."""
+    """Whether layers keep latents instead of keys and values.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Number formats and parallelism.
+    """
     return any(row.layer.latent for row in cache_rows(model, deploy))
 
 

@@ -16,9 +16,9 @@ Policy = Callable[[EngineSpec, ModelSpec, Deployment], Iterator[MemoryRow]]
 
 def process(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
     """What a worker takes outside its allocator, by its tensor-parallel degree."""
-    held = [one.held_bytes for one in engine.process if one.tensor_parallel <= deploy.tensor_parallel]
-    for rank in range(deploy.pipeline_parallel if held else 0):
-        yield MemoryRow(PROCESS, rank, evidence="published", loaded=True, fixed_bytes=held[-1])
+    sizes = [one.held_bytes for one in engine.process if one.tensor_parallel <= deploy.tensor_parallel]
+    for rank in range(deploy.pipeline_parallel if sizes else 0):
+        yield MemoryRow(PROCESS, rank, evidence="published", loaded=True, fixed_bytes=sizes[-1])
 
 
 def graphs(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:

@@ -9,7 +9,7 @@ from capacity.demand.memory import keeps_latents
 from capacity.specs.deployment import Deployment
 from capacity.specs.engine import EngineSpec, Settings
 from capacity.specs.hardware import HardwareSpec
-from capacity.specs.world import Subject, WorldModelSpec
+from capacity.specs.world import Subject, network
 
 REFERENCE = "reference"
 SETTINGS = ("memory_fraction", "block_tokens", "prefill_chunk_tokens", "max_sequences")
@@ -47,8 +47,7 @@ def _with_settings(
     chosen: dict[str, object] = {}
     for settings in (engine.defaults, *_of_part(engine, hardware)):
         chosen |= {name: value for name in SETTINGS if (value := getattr(settings, name)) is not None}
-    model = subject.model if isinstance(subject, WorldModelSpec) else subject
-    if engine.defaults.latent_block_tokens is not None and keeps_latents(model, deploy):
+    if engine.defaults.latent_block_tokens is not None and keeps_latents(network(subject), deploy):
         chosen["block_tokens"] = engine.defaults.latent_block_tokens
     unstated = {name: value for name, value in chosen.items() if name not in stated}
     values = {name: getattr(deploy, name) for name in Deployment.model_fields} | unstated

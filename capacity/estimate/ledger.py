@@ -83,10 +83,10 @@ def ledger_lines(table: MemoryTable, number: int, *, sequences: int, context_tok
 
 def _planned_bytes(kind: DeviceKind, *, sequences: int, context_tokens: int) -> int:
     """What the rows take of what the engine plans with. [B]"""
-    held = int(total_bytes(kind.totals, sequences=sequences, context_tokens=context_tokens))
+    taken_bytes = int(total_bytes(kind.totals, sequences=sequences, context_tokens=context_tokens))
     if kind.outside_budget is None:
-        return held
-    return held - int(total_bytes(kind.outside_budget, sequences=sequences, context_tokens=context_tokens))
+        return taken_bytes
+    return taken_bytes - int(total_bytes(kind.outside_budget, sequences=sequences, context_tokens=context_tokens))
 
 
 def _lines(kind: DeviceKind, sequences: int, context_tokens: int) -> tuple[LedgerLine, ...]:

@@ -22,12 +22,12 @@ def cache_pool(case: Case, *, context_tokens: int) -> CachePool | None:
     context_tokens : int
         Longest sequence that the engine admits. [token]
     """
-    engine, found = engine_of(case.deploy), []
+    engine, pools = engine_of(case.deploy), []
     for kind in case.memory.kinds:
         for pool in kind.pools:
             if pool.totals.caches:
-                found.append(pool_of_bytes(engine, pool, _pool_bytes(case, kind, pool), context_tokens=context_tokens))
-    return min(found, key=lambda pool: pool.blocks) if found else None
+                pools.append(pool_of_bytes(engine, pool, _pool_bytes(case, kind, pool), context_tokens=context_tokens))
+    return min(pools, key=lambda pool: pool.blocks) if pools else None
 
 
 def pool_of_bytes(engine: EngineSpec, pool: PoolTotals, pool_bytes: int, *, context_tokens: int) -> CachePool:
@@ -87,7 +87,7 @@ def _requests(pool: PoolTotals, blocks: int, context_tokens: int) -> float:
 
 
 def request_cache_bytes(pool: PoolTotals, *, context_tokens: int) -> int:
-    """What one sequence takes of a pool, in whole blocks. [B]
+    """What one sequence takes of a pool, in whole blocks.
 
     Parameters
     ----------
@@ -95,12 +95,17 @@ def request_cache_bytes(pool: PoolTotals, *, context_tokens: int) -> int:
         The pool of one kind of device.
     context_tokens : int
         Tokens of the sequence. [token]
+
+    Returns
+    -------
+    int
+        Per device. [B]
     """
     return int(total_bytes(pool.totals, sequences=1, context_tokens=context_tokens))
 
 
 def printed_tokens(engine: EngineSpec, pool: PoolTotals, blocks: int, *, context_tokens: int) -> int | None:
-    """The pool as tokens, as the engine prints it; None where it prints none. [token]
+    """The pool as tokens, as the engine prints it; None where it prints none.
 
     "blocks" are shared out to the groups of layers; "concurrency" is requests of the longest context times its length;
     "tokens" is what a pool of one kind of layer holds.
@@ -115,6 +120,11 @@ def printed_tokens(engine: EngineSpec, pool: PoolTotals, blocks: int, *, context
         Blocks of the pool. [block]
     context_tokens : int
         Longest sequence that the engine admits. [token]
+
+    Returns
+    -------
+    int or None
+        Of the whole pool. [token]
     """
     if engine.tokens_line == "none":
         return None
@@ -126,7 +136,20 @@ def printed_tokens(engine: EngineSpec, pool: PoolTotals, blocks: int, *, context
 
 
 def groups_of(engine: EngineSpec, pool: PoolTotals) -> int:
-    """Groups of layers that share the blocks of a pool. [1]"""
+    """Groups of layers that share the blocks of a pool.
+
+    Parameters
+    ----------
+    engine : EngineSpec
+        Pages that a state takes.
+    pool : PoolTotals
+        The pool of one kind of device.
+
+    Returns
+    -------
+    int
+        Groups of caches and of states. [1]
+    """
     state_groups = pool.totals.sequence_bytes // (engine.cache_rules.state_pages * pool.unit_bytes)
     return max(len(pool.totals.caches), 1) + state_groups
 

@@ -104,10 +104,10 @@ def _pool_blocks(case: MemoryCase, pool: PoolTotals) -> int:
 def _pool_tokens(case: MemoryCase) -> float:
     pool = _pool(case)
     context = int(case.number("max_model_len")) if case.engine.tokens_line == "concurrency" else 1
-    found = pool_of_bytes(case.engine, pool, _pool_blocks(case, pool) * pool.unit_bytes, context_tokens=context)
-    if found.tokens is None:
+    printed = pool_of_bytes(case.engine, pool, _pool_blocks(case, pool) * pool.unit_bytes, context_tokens=context)
+    if printed.tokens is None:
         raise LeftOut("the engine prints no tokens")
-    return found.tokens * _context_ranks(case)
+    return printed.tokens * _context_ranks(case)
 
 
 def _context_ranks(case: MemoryCase) -> int:
@@ -127,11 +127,11 @@ def _request_bytes(case: MemoryCase) -> float:
 
 
 def _longest_context(case: MemoryCase) -> float:
-    pool, held = _pool(case), case.number("input_kv_bytes")
+    pool, limit_bytes = _pool(case), case.number("input_kv_bytes")
 
     def fitting(tokens: Any) -> Any:
         needed = [request_cache_bytes(pool, context_tokens=int(count)) for count in np.ravel(tokens)]
-        return np.reshape(np.array(needed) <= held, np.shape(tokens))
+        return np.reshape(np.array(needed) <= limit_bytes, np.shape(tokens))
 
     return int(limits.largest(fitting, shape=(), upper=2**31))
 
@@ -143,9 +143,9 @@ def _block_tokens(case: MemoryCase) -> float:
 def _weights(case: MemoryCase) -> float:
     """Weights of a rank and the table of positions that is loaded with them, or the parts that the row names. [B]"""
     parts = stored_bytes(case.model, with_settings(case.model, case.deploy))[0]
-    wanted = {"embed": {"embedding"}, "no_embed": set(parts) - {"embedding"}}.get(case.row["component"], set(parts))
+    names = {"embed": {"embedding"}, "no_embed": set(parts) - {"embedding"}}.get(case.row["component"], set(parts))
     tables = rotary_table(case.engine, case.model, case.deploy) if case.engine.name == "vllm" else ()
-    return sum(size for part, size in parts.items() if part in wanted) + sum(row.fixed_bytes for row in tables)
+    return sum(size for part, size in parts.items() if part in names) + sum(row.fixed_bytes for row in tables)
 
 
 def _budget(case: MemoryCase) -> float:
@@ -192,8 +192,8 @@ def _token_pool(case: MemoryCase) -> float:
     kind, tokens = _kind(case), int(case.number("input_context_tokens"))
     caches = [cache for cache in kind.totals.caches if cache.blocks == "all"]
     page = case.deploy.block_tokens if case.engine.name == "sglang" else 0
-    held = sum(cache.content.bytes for cache in caches) * (tokens + page)
-    return held * _part_of_cache(case)
+    size_bytes = sum(cache.content.bytes for cache in caches) * (tokens + page)
+    return size_bytes * _part_of_cache(case)
 
 
 def _part_of_cache(case: MemoryCase) -> float:
@@ -211,14 +211,14 @@ def _cells(case: MemoryCase) -> float:
     total, words = int(case.number("input_context_tokens")), case.words("kv_policy")
     unified = "cache=per_stream" not in words
     each = total // slots if unified else -(-total // (256 * slots)) * 256
-    wanted = {"full": ("KV cache",), "sliding": ("KV cache of windows",)}.get(case.row["component"])
+    names = {"full": ("KV cache",), "sliding": ("KV cache of windows",)}.get(case.row["component"])
     policies = case.engine.policies.model_copy(update={"cache": "unified_cells" if unified else "cells"})
     engine = case.engine.model_copy(update={"policies": policies})
-    held = 0
+    size_bytes = 0
     for cache in _kind(replace(case, engine=engine)).totals.caches:
-        if wanted is None or cache.name in wanted:
-            held += int(held_bytes(cache, sequences=slots, context_tokens=each))
-    return held * _split(case) * _part_of_latent(case)
+        if names is None or cache.name in names:
+            size_bytes += int(held_bytes(cache, sequences=slots, context_tokens=each))
+    return size_bytes * _split(case) * _part_of_latent(case)
 
 
 def _split(case: MemoryCase) -> float:
@@ -253,8 +253,8 @@ def _states(case: MemoryCase) -> Iterator[tuple[str, int]]:
 
 def _state_pool(case: MemoryCase) -> float:
     """States of all slots: one more than asked for in SGLang, and copies to roll back a draft in llama.cpp. [B]"""
-    wanted = {"ssm": "recurrent", "conv": "conv"}.get(case.row["component"])
-    each = sum(size for kind, size in _states(case) if wanted is None or kind == wanted)
+    state_kind = {"ssm": "recurrent", "conv": "conv"}.get(case.row["component"])
+    each = sum(size for kind, size in _states(case) if state_kind is None or kind == state_kind)
     slots = case.deploy.max_sequences or 1
     if case.engine.name == "sglang":
         return each * (slots + 1)

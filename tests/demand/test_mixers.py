@@ -43,6 +43,7 @@ FUNCTIONS = {
     "state_bits",
     "activation_tensors",
     "check_sharding",
+    "rotary_size",
     "is_ordinary",
     "summary",
 }
@@ -179,8 +180,8 @@ def test_a_window_ends_a_cache_and_a_source_fixes_it():
 # One latent of 128 and one rotary key of 16 per token, whole on every rank; an indexer keeps a key of 40 as well.
 @pytest.mark.parametrize("ways", [1, 2, 16])
 def test_a_cached_token_of_latent_attention_is_whole_on_every_rank(ways):
-    assert latent.cache(LATENT, formats(), tensor_parallel=ways) == LayerCache(144 * 2)
-    assert latent.cache(INDEXED, formats(), tensor_parallel=ways) == LayerCache((144 + 40) * 2)
+    assert latent.cache(LATENT, formats(), tensor_parallel=ways) == LayerCache(144 * 2, latent=True)
+    assert latent.cache(INDEXED, formats(), tensor_parallel=ways) == LayerCache((144 + 40) * 2, latent=True)
 
 
 @pytest.mark.parametrize("kind", ["attention", "latent", "none"])
