@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from capacity.results.base import Result
@@ -82,7 +83,7 @@ class Ledger(Result):
     notes: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = OUTSIDE_MEMORY
 
-    @property
+    @cached_property
     def margin_bytes(self) -> int:
         """What is left of the usable memory; negative when it does not fit, there or in the rest of the device. [B]"""
         left, outside_left = self.usable_bytes - self.total_bytes, self.outside_bytes - self._held_outside_bytes
@@ -93,7 +94,7 @@ class Ledger(Result):
         """What no line takes of the device, within the plan of the engine or outside it. [B]"""
         return self.usable_bytes - self.total_bytes + self.outside_bytes - self._held_outside_bytes
 
-    @property
+    @cached_property
     def _held_outside_bytes(self) -> int:
         return sum([line.held_bytes for line in self.lines if not line.inside])
 
