@@ -52,9 +52,9 @@ def control(
     part: Part,
     *,
     period: Annotated[str | None, _time_option("--period", 'Between two actions at the robot, as in "50 ms".')] = None,
-    sensing: Annotated[str | None, _time_option("--sensing", "Camera to memory, or 0.")] = None,
-    preprocessing: Annotated[str | None, _time_option("--preprocessing", "Before the model, or 0.")] = None,
-    network: Annotated[str | None, _time_option("--network", "Both ways, or 0.")] = None,
+    sensing: Annotated[str | None, _time_option("--sensing", "From camera to memory, or 0.")] = None,
+    preprocessing: Annotated[str | None, _time_option("--preprocessing", "Image preprocessing, or 0.")] = None,
+    network: Annotated[str | None, _time_option("--network", "Round trip, or 0.")] = None,
     schedule: Annotated[
         str | None, _cycle_option("--schedule", "NAME", "synchronous, chunked or asynchronous.")
     ] = None,
@@ -69,7 +69,7 @@ def control(
     ] = None,
     taken: Annotated[str | None, _cycle_option("--taken", "SIZE", "Memory that other programs hold.")] = None,
     power_mode: Annotated[str | None, _cycle_option("--power-mode", "NAME", "A power mode of the part.")] = None,
-    robots: Annotated[str | None, _cycle_option("--robots", "N", "Decided for in one batch (1).")] = None,
+    robots: Annotated[str | None, _cycle_option("--robots", "N", "Robots per batch (1).")] = None,
     views: Annotated[str | None, _cycle_option("--views", "N", "Camera views of a decision (of the model).")] = None,
     text_tokens: Annotated[str | None, _cycle_option("--text-tokens", "N", "Text tokens of a decision.")] = None,
     steps: Annotated[str | None, _cycle_option("--steps", "N", "Steps of a flow, diffusion or planner head.")] = None,
@@ -83,7 +83,7 @@ def control(
 
     The launch mode is how the model runs, and the verdict depends on it; take
     that of the software on the robot. Graph is assumed; a --deployment file may
-    give one for each phase:
+    give one per phase:
 
     \b
     eager     kernels launched one by one by Python

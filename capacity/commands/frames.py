@@ -38,7 +38,7 @@ def frames(
     model: WorldModel,
     part: Part,
     *,
-    frames_per_s: Annotated[str, _session_option("--frames-per-s", "N", "Frames per second wanted of each session.")],
+    frames_per_s: Annotated[str, _session_option("--frames-per-s", "N", "Frames per second of each session.")],
     sessions: Annotated[
         str | None, _session_option("--sessions", "N", "Sessions in one batch, started together (1).")
     ] = None,
@@ -46,7 +46,7 @@ def frames(
         str | None, _session_option("--elapsed", "TIME", 'Age at which frame and memory are judged, as in "60 s".')
     ] = None,
     window: Annotated[
-        str | None, _session_option("--window", "TOKENS", "Longest context kept, prompt included; all by default.")
+        str | None, _session_option("--window", "TOKENS", "Maximum cached context, prompt included; all by default.")
     ] = None,
     taken: Annotated[str | None, _session_option("--taken", "SIZE", "Memory that other programs hold.")] = None,
     bound_only: Annotated[bool, _session_option("--bound-only", "", "Judge the bound alone.")] = False,

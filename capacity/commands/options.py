@@ -52,7 +52,7 @@ class DeploymentOptions:
     kv_cache: Annotated[str | None, _option("--kv-cache", "FORMAT", "Key-value cache (16 bit).", _FORMATS)] = None
     override: Annotated[
         list[str] | None,
-        _option("--override", "PART:FORMAT", 'A part apart: lm_head:q6_k, "mlp[16:32]:int8"; repeats.', _FORMATS),
+        _option("--override", "PART:FORMAT", 'Format of one part: lm_head:q6_k, "mlp[16:32]:int8"; repeats.', _FORMATS),
     ] = None
     tensor_parallel: Annotated[
         str | None, _option("--tensor-parallel", "N", "Devices that share each layer (1).", _PLACING)
@@ -64,7 +64,7 @@ class DeploymentOptions:
         str | None, _option("--pipeline-split", "N,N", "Layers of each stage (even).", _PLACING)
     ] = None
     data_parallel: Annotated[
-        str | None, _option("--data-parallel", "N", "Ranks that hold sequences of their own (1).", _PLACING)
+        str | None, _option("--data-parallel", "N", "Ranks with separate sequences (1).", _PLACING)
     ] = None
     expert_parallel: Annotated[
         str | None, _option("--expert-parallel", "N", "Devices that experts spread over.", _PLACING)

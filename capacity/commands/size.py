@@ -49,7 +49,7 @@ def size(
         str | None, typer.Argument(metavar="PART", help="A shipped id or a TOML file.", show_default=False)
     ] = None,
     all_parts: Annotated[
-        bool, typer.Option("--all-parts", metavar="", help="One row for each part, those that fit first.")
+        bool, typer.Option("--all-parts", metavar="", help="One row per part, those that fit first.")
     ] = False,
     operators: Annotated[
         bool, typer.Option("--operators", metavar="", help="The operators of a prefill as well.")

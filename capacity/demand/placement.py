@@ -181,7 +181,9 @@ def _broken_group(shard: WeightShard) -> str | None:
     axes = [(shard.rows, module.rows, down, "rows"), (shard.columns, module.columns, across, "columns")]
     for local, total, step, axis in axes:
         if local < total and local % step:
-            return f"a device's share of {module.name} has {local:,} {axis}, no multiple of the {step} of {stored.name}"
+            return (
+                f"a device's share of {module.name} has {local:,} {axis}, not a multiple of the {step} of {stored.name}"
+            )
     return None
 
 

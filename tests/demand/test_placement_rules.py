@@ -48,8 +48,8 @@ def test_a_split_that_cannot_be_is_refused(split, sentence):
 @pytest.mark.parametrize(
     ("name", "weights", "share"),
     [
-        ("qwen3-coder-480b-a35b", "fp8_block128", "320 columns, no multiple of the 128 of fp8_block128"),
-        ("llama-2-13b", "int4_g128", "1,728 columns, no multiple of the 128 of int4_g128"),
+        ("qwen3-coder-480b-a35b", "fp8_block128", "320 columns, not a multiple of the 128 of fp8_block128"),
+        ("llama-2-13b", "int4_g128", "1,728 columns, not a multiple of the 128 of int4_g128"),
     ],
 )
 def test_a_group_that_a_device_would_hold_a_part_of_is_refused(name, weights, share):

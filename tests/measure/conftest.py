@@ -36,7 +36,7 @@ def emulated():
 
 @pytest.fixture
 def small_shape():
-    """A decoder shape of two layers, with odd sizes where a kernel has a tail: 1030 rows are no multiple of 32."""
+    """A decoder shape of two layers, with odd sizes where a kernel has a tail: 1030 rows are not a multiple of 32."""
 
     def make(**changes):
         sizes = {

@@ -10,7 +10,7 @@ from capacity.studies.what_if import Change, NotEvaluated
 
 CAPTION = (
     "Each is computed as a case of its own; a time is the estimate, or the bound where there is none. Cheapest: by "
-    "kind of change, then the smallest saving that is enough."
+    "kind of change, then the smallest sufficient saving."
 )
 TONES: dict[str, Tone] = {"met": "good", "missed": "bad", "does not fit": "bad", "not excluded": "doubtful"}
 
