@@ -21,6 +21,7 @@ COMMANDS = {
     "size": "capacity.commands.size",
     "hardware": "capacity.commands.hardware",
     "models": "capacity.commands.models",
+    "engines": "capacity.commands.engines",
     "control": "capacity.commands.control",
     "frames": "capacity.commands.frames",
     "measure": "capacity.commands.measure",

@@ -22,6 +22,7 @@ _BUILDERS = {  # by the class of the result: its file, and the function there
     "WorldValidation": ("published_world", "world_sheet"),
     "PublishedSpeed": ("published_speed", "speed_sheet"),
     "PublishedMemory": ("published_memory", "memory_sheet"),
+    "Start": ("engine", "start_sheet"),
     "Observation": ("observation", "observation_sheet"),
 }
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from capacity.presentation.sheet import Cell, Column, Line, Parts, Section, Sheet, Tone, unique
 from capacity.presentation.sheets.changes import change_sections, described
-from capacity.presentation.sheets.engine import pool_rows
 from capacity.presentation.sheets.estimate import ROOFLINE, operator_section
 from capacity.presentation.sheets.limits import binding_words, runtime_words, shared_words, verdict_words
+from capacity.presentation.sheets.pool import pool_rows
 from capacity.presentation.sheets.sustained import sustained_sections
 from capacity.results import Ledger, Objective, Sizing
 from capacity.studies.size_changes import WhatIf
