@@ -58,7 +58,7 @@ def max_rank_batch(
     each = np.asarray(sequence_bytes, dtype=np.int64) + sequence_activation_bytes
     a = token_activation_bytes
     if not a:
-        return _divide(free, each + np.zeros_like(tokens))
+        return _divide(free, np.broadcast_to(each, np.broadcast_shapes(each.shape, np.shape(tokens))))
     decode = _divide(free, each + a)
     whole_prompts = _divide(free, each + a * np.asarray(tokens))
     chunked = _divide(free - min(a * chunk_tokens, _NO_MEMORY_HOLDS), each)

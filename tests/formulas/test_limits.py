@@ -150,3 +150,16 @@ def test_a_window_beyond_64_bits_is_never_full():
         chunk_tokens=1,
     )
     assert int(found) == 10
+
+
+def test_a_batch_without_activations_has_the_shape_of_all_its_numbers():
+    fit = limits.max_rank_batch(
+        free_bytes=[[100], [59]],
+        sequence_bytes=10,
+        token_activation_bytes=0,
+        sequence_activation_bytes=0,
+        tokens=[1, 2, 3],
+        chunk_tokens=8,
+    )
+
+    assert fit.tolist() == [[10, 10, 10], [5, 5, 5]]
