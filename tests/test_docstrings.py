@@ -184,6 +184,11 @@ def test_every_kind_has_the_functions_that_its_package_describes(package):
     assert [name for name in signatures[0] if f"``{name}``" not in home.__doc__] == []
 
 
+@pytest.mark.parametrize("function", list(public_functions(["capacity.api"])))
+def test_a_promised_function_names_its_source(function):
+    assert ".. [1] " in section(function, "References")
+
+
 def test_everything_public_is_read():
     read = {one.id for one in ALL}
 

@@ -14,7 +14,7 @@ from capacity.specs.world import Subject
 
 
 def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, context_tokens: ArrayLike) -> Any:
-    """Largest batch of one replica: n fits and n + 1 does not; 0 where the weights alone do not fit.
+    """Largest batch of one replica: n fits and n + 1 does not; 0 where the weights alone do not fit [1]_.
 
     Parameters
     ----------
@@ -43,6 +43,11 @@ def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, con
     >>> model, part = cap.load_model("llama-3-8b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
     >>> cap.max_batch(model, part, cap.Deployment(weights="bf16"), context_tokens=8192)
     55
+
+    References
+    ----------
+    .. [1] Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+       SOSP 2023, arXiv:2309.06180, section 4: caches in blocks.
     """
     context = whole("context_tokens", context_tokens)
     case = checked_case(model, hardware, deploy)
@@ -51,7 +56,7 @@ def max_batch(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, con
 
 
 def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike) -> Any:
-    """Longest context of each of ``batch`` sequences that fits, at most the model's positions.
+    """Longest context of each of ``batch`` sequences that fits, at most the model's positions [1]_.
 
     Parameters
     ----------
@@ -80,6 +85,11 @@ def max_context(model: Subject, hardware: HardwareSpec, deploy: Deployment, *, b
     >>> model, part = cap.load_model("llama-3-8b"), cap.load_hardware("nvidia-h100-sxm5-80gb")
     >>> cap.max_context(model, part, cap.Deployment(weights="bf16"), batch=1)  # the positions of the model
     8192
+
+    References
+    ----------
+    .. [1] Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+       SOSP 2023, arXiv:2309.06180, section 4: caches in blocks.
     """
     batch = whole("batch", batch)
     case = checked_case(model, hardware, deploy)

@@ -23,7 +23,7 @@ from capacity.specs.world import Subject, network
 
 
 def parameter_count(model: ModelSpec) -> ParameterCount:
-    """Parameters of a model, in all and by module.
+    """Parameters of a model, in all and by module [1]_.
 
     Parameters
     ----------
@@ -46,13 +46,17 @@ def parameter_count(model: ModelSpec) -> ParameterCount:
     >>> import capacity as cap
     >>> cap.parameter_count(cap.load_model("llama-3-8b")).total
     8030261248
+
+    References
+    ----------
+    .. [1] Counted again by Hugging Face transformers on the meta device: tests/data/model_oracle.csv.
     """
     check_kind("model", model, ModelSpec)
     return parameters.parameter_count(model)
 
 
 def weight_bytes(model: Subject, deploy: Deployment) -> int:
-    """Weight bytes on the heaviest device, scales and padding included.
+    """Weight bytes on the heaviest device, scales and padding included [1]_.
 
     Parameters
     ----------
@@ -76,6 +80,10 @@ def weight_bytes(model: Subject, deploy: Deployment) -> int:
     >>> import capacity as cap
     >>> cap.weight_bytes(cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"))
     16060522496
+
+    References
+    ----------
+    .. [1] Bits, groups, scales and zeros of each format, with their sources: capacity/data/number_formats.toml.
     """
     table = checked_table(model, deploy)
     weights = [[row.fixed_bytes for row in kind.static_rows if row.name.startswith("weights")] for kind in table.kinds]
@@ -83,7 +91,7 @@ def weight_bytes(model: Subject, deploy: Deployment) -> int:
 
 
 def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike) -> Any:
-    """Key-value cache on the heaviest device; it grows with context.
+    """Key-value cache on the heaviest device; it grows with context [1]_.
 
     This is what the tokens need. An engine allocates whole blocks: the ledger of a sizing shows the rest as internal
     fragmentation.
@@ -114,6 +122,11 @@ def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, cont
     >>> import capacity as cap
     >>> cap.kv_cache_bytes(cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"), batch=1, context_tokens=[1, 2])
     array([131072, 262144])
+
+    References
+    ----------
+    .. [1] Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+       SOSP 2023, arXiv:2309.06180, section 4: caches in blocks.
     """
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens, minimum=0)
     same_shape(batch=batch, context_tokens=context)
@@ -126,7 +139,7 @@ def kv_cache_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, cont
 
 
 def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
-    """Recurrent, convolution and cross-attention state on the heaviest device; constant in context.
+    """Recurrent, convolution and cross-attention state on the heaviest device; constant in context [1]_.
 
     Parameters
     ----------
@@ -152,6 +165,10 @@ def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
     >>> import capacity as cap
     >>> cap.state_bytes(cap.load_model("llama-3-8b"), cap.Deployment(weights="bf16"), batch=8)
     0
+
+    References
+    ----------
+    .. [1] Gu, Dao, "Mamba", arXiv:2312.00752, section 3: a state of constant size in place of a cache.
     """
     batch = whole("batch", batch)
     table = checked_table(model, deploy)
@@ -161,7 +178,7 @@ def state_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike) -> Any:
 
 
 def activation_moments(model: Subject, deploy: Deployment, *, batch: int, tokens: int) -> ActivationMoments:
-    """What is alive on one device at each moment of the widest pass: which tensors, in which layer.
+    """What is alive on one device at each moment of the widest pass: which tensors, in which layer [1]_.
 
     Parameters
     ----------
@@ -192,6 +209,10 @@ def activation_moments(model: Subject, deploy: Deployment, *, batch: int, tokens
     ... )
     >>> moments.peak_bytes, moments.rows[1].tensors["gate"] == 8192 * 14336 * 2
     (1207959552, True)
+
+    References
+    ----------
+    .. [1] The schedule of the reference decoder, whose memory runs (capacity/data/runs) hold its peak to the byte.
     """
     batch, tokens = one_count("batch", batch), one_count("tokens", tokens)
     refuse_overflow(checked_table(model, deploy), batch=batch, context_tokens=tokens)
@@ -199,7 +220,7 @@ def activation_moments(model: Subject, deploy: Deployment, *, batch: int, tokens
 
 
 def activation_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, tokens: ArrayLike) -> Any:
-    """Activation peak of one device over phases, logits and sampler rows included.
+    """Activation peak of one device over phases, logits and sampler rows included [1]_.
 
     Parameters
     ----------
@@ -228,6 +249,10 @@ def activation_bytes(model: Subject, deploy: Deployment, *, batch: ArrayLike, to
     >>> deploy = cap.Deployment(weights="bf16")
     >>> cap.activation_bytes(cap.load_model("llama-3-8b"), deploy, batch=1, tokens=8192)  # 2 (4 D + 4 F) per token
     1207959552
+
+    References
+    ----------
+    .. [1] The schedule of the reference decoder, whose memory runs (capacity/data/runs) hold its peak to the byte.
     """
     batch, tokens = whole("batch", batch), whole("tokens", tokens)
     same_shape(batch=batch, tokens=tokens)

@@ -18,7 +18,7 @@ def size(
     workload: Workload | None = None,
     deploy: Deployment | None = None,
 ) -> Sizing:
-    """Size one replica: does it fit, what limits it, and how fast can it be.
+    """Size one replica: does it fit, what limits it, and how fast can it be [1]_.
 
     Memory is judged at prompt + output tokens, TPOT at prompt + output / 2, TTFT for one prompt at batch 1.
 
@@ -54,6 +54,10 @@ def size(
     >>> sizing = cap.size(cap.load_model("llama-3-8b"), cap.load_hardware("nvidia-h100-sxm5-80gb"))
     >>> sizing.fits, sizing.max_batch
     (True, 197)
+
+    References
+    ----------
+    .. [1] Figures and their sources are those of `max_batch`, `max_context`, `tpot`, `ttft` and `request_latency`.
     """
     check_kind("workload", workload, Workload, none=True)
     deployment = DEFAULT_DEPLOYMENT if deploy is None else deploy

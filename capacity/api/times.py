@@ -56,7 +56,7 @@ def ridge_point(hardware: HardwareSpec, number_format: str, *, attainable: bool 
 def tpot(
     model: Subject, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, context_tokens: ArrayLike
 ) -> Estimate:
-    """Time per output token: one decode step of ``batch`` sequences.
+    """Time per output token: one decode step of ``batch`` sequences [1]_.
 
     Parameters
     ----------
@@ -92,6 +92,11 @@ def tpot(
     4.56
     >>> round(step.bound * 1e3, 2)  # of which 50 MB may lie in the last-level cache [ms]
     4.54
+
+    References
+    ----------
+    .. [1] Pope et al., "Efficiently Scaling Transformer Inference", MLSys 2023, arXiv:2211.05102: memory time
+       and compute time of prefill and decode; the roofline is that of Williams, Waterman, Patterson, CACM 52(4), 2009.
     """
     batch, context = whole("batch", batch), whole("context_tokens", context_tokens)
     same_shape(batch=batch, context_tokens=context)
@@ -101,7 +106,7 @@ def tpot(
 def ttft(
     model: Subject, hardware: HardwareSpec, deploy: Deployment, *, batch: ArrayLike, prompt_tokens: ArrayLike
 ) -> Estimate:
-    """Time to first token of ``batch`` prompts that are prefilled together; a world model encodes its images first.
+    """Time to first token of ``batch`` prompts prefilled together; a world model encodes its images first [1]_.
 
     Parameters
     ----------
@@ -133,6 +138,11 @@ def ttft(
     >>> first = cap.ttft(model, part, cap.Deployment(weights="bf16"), batch=1, prompt_tokens=2048)
     >>> round(first.roofline * 1e3, 1), round(first.bound * 1e3, 1)  # the last layer is needed for one token alone [ms]
     (30.3, 29.1)
+
+    References
+    ----------
+    .. [1] Pope et al., "Efficiently Scaling Transformer Inference", MLSys 2023, arXiv:2211.05102: memory time
+       and compute time of prefill and decode; the roofline is that of Williams, Waterman, Patterson, CACM 52(4), 2009.
     """
     batch, prompt = whole("batch", batch), whole("prompt_tokens", prompt_tokens)
     same_shape(batch=batch, prompt_tokens=prompt)
@@ -140,7 +150,7 @@ def ttft(
 
 
 def request_latency(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLike) -> Any:
-    r"""Time of a whole request; the time to first token holds the first of ``output_tokens``.
+    r"""Time of a whole request; the time to first token holds the first of ``output_tokens`` [1]_.
 
     .. math:: T = TTFT + (N - 1) TPOT
 
@@ -168,6 +178,10 @@ def request_latency(ttft_s: ArrayLike, tpot_s: ArrayLike, output_tokens: ArrayLi
     >>> import capacity as cap
     >>> round(cap.request_latency(0.180, 0.035, 20), 3)
     0.845
+
+    References
+    ----------
+    .. [1] vLLM, ``vllm bench serve``: "Time per Output Token (excl. 1st token)", of which N - 1 follow the first.
     """
     first, each = check_time("ttft_s", ttft_s, zero=True), check_time("tpot_s", tpot_s, zero=True)
     count = whole("output_tokens", output_tokens)
