@@ -63,26 +63,53 @@ class StateRow:
 
 
 @lru_cache(maxsize=512)
-def state_rows(model: ModelSpec, deploy: Deployment) -> tuple[StateRow, ...]:
-    """Recurrent and convolution states of the stages behind the encoders, per device, in rows of layers alike."""
+def state_rows(model: ModelSpec, deploy: Deployment, spared_columns: int = 0) -> tuple[StateRow, ...]:
+    """Recurrent and convolution states of the stages behind the encoders, per device, in rows of equal layers.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Formats of the states, and parallelism.
+    spared_columns : int
+        Columns of the window of a convolution that an engine does not keep. [token]
+    """
     counts: Counter[tuple[int, int]] = Counter()
     for stage in _remembering(model):
         for group in stage.layers:
             kind = mixers.of(group.mixer)
             for layer in group.indices:
                 formats = layer_formats(layer, model, deploy)
-                bits = kind.state_bits(group.mixer, formats, tensor_parallel=deploy.tensor_parallel)
+                bits = kind.state_bits(
+                    group.mixer, formats, tensor_parallel=deploy.tensor_parallel, spared_columns=spared_columns
+                )
                 counts[rank_of_layer(layer, stage.name, model, deploy), bits] += 1
     return tuple(StateRow(rank, layers, bits) for (rank, bits), layers in counts.items() if bits)
 
 
 @lru_cache(maxsize=512)
-def sequence_state_bytes(model: ModelSpec, deploy: Deployment) -> tuple[int, ...]:
-    """Recurrent, convolution and cross-attention state of one sequence on a device of each pipeline rank. [B]"""
+def sequence_state_bytes(model: ModelSpec, deploy: Deployment, spared_columns: int = 0) -> tuple[int, ...]:
+    """Recurrent, convolution and cross-attention state of one sequence on a device of each pipeline rank.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    deploy : Deployment
+        Formats of the states, and parallelism.
+    spared_columns : int
+        Columns of the window of a convolution that an engine does not keep. [token]
+
+    Returns
+    -------
+    tuple of int
+        For each rank. [B]
+    """
     constants, bits = ([0] * deploy.pipeline_parallel for _ in range(2))
     for row in cache_rows(model, deploy):
         constants[row.rank] += row.layers * row.layer.constant_bytes
-    for state in state_rows(model, deploy):
+    for state in state_rows(model, deploy, spared_columns):
         bits[state.rank] += state.layers * state.layer_bits
     return tuple(cross - (-state // 8) for cross, state in zip(constants, bits, strict=True))
 

@@ -19,20 +19,20 @@ CACHE, WINDOW_CACHE, STATE = "KV cache", "KV cache of windows", "state"
 def paged(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
     """Each sequence holds whole blocks of its tokens; a layer with a window holds min(context, window) of them."""
     yield from _in_blocks(model, deploy, deploy.block_tokens)
-    yield from _states(model, deploy)
+    yield from _states(engine, model, deploy)
 
 
 def growing_buffer(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
     """Each sequence, the session of a robot, holds one buffer that grows by the token."""
     yield from _in_blocks(model, deploy, 1)
-    yield from _states(model, deploy)
+    yield from _states(engine, model, deploy)
 
 
 def paged_whole(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
     """Whole blocks of all tokens in every layer: windows save nothing, as their blocks may be read again."""
     for row in _cached(model, deploy):
         yield _blocks_of(row, CACHE, deploy.block_tokens, window_tokens=0)
-    yield from _states(model, deploy)
+    yield from _states(engine, model, deploy)
 
 
 def pools_by_kind(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
@@ -43,7 +43,7 @@ def pools_by_kind(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> I
     for row in _cached(model, deploy):
         name = WINDOW_CACHE if row.layer.window else CACHE
         yield _blocks_of(row, name, deploy.block_tokens, window_tokens=row.layer.window)
-    yield from _states(model, deploy)
+    yield from _states(engine, model, deploy)
 
 
 def cells(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
@@ -66,7 +66,7 @@ def cells(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[
             extra_tokens=deploy.prefill_chunk_tokens if window else 0,
             slots=slots,
         )
-    for rank, size in enumerate(sequence_state_bytes(model, deploy)):
+    for rank, size in enumerate(sequence_state_bytes(model, deploy, engine.cache_rules.spared_columns)):
         if size:
             yield MemoryRow(STATE, rank, fixed_bytes=slots * size)
 
@@ -103,8 +103,8 @@ def _cached(model: ModelSpec, deploy: Deployment) -> Iterator[CacheRow]:
     return (row for row in cache_rows(model, deploy) if row.layer.token_bytes)
 
 
-def _states(model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
-    for rank, size in enumerate(sequence_state_bytes(model, deploy)):
+def _states(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
+    for rank, size in enumerate(sequence_state_bytes(model, deploy, engine.cache_rules.spared_columns)):
         if size:
             yield MemoryRow(STATE, rank, sequence_bytes=size)
 

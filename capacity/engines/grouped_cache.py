@@ -29,10 +29,10 @@ class LayerKind:
 def grouped_pages(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> Iterator[MemoryRow]:
     """Groups of as many layers each, of one kind; a block of a group is a page of each of its layers.
 
-    All pages have one size: layers that keep less per token have longer blocks, and where there are states, blocks are
-    so long that a page of attention holds a state. A group that is not full is padded. A sequence holds in each group
-    of full attention the blocks of its context, in one of windows those of window - 1 and the largest pass, and one
-    more, and in one of states some pages.
+    Layers that all keep their whole context are one group. Otherwise all pages have one size: layers that keep less per
+    token have longer blocks, and where there are states, blocks are so long that a page of attention holds a state; a
+    group that is not full is padded. A sequence holds in each group of full attention the blocks of its context, in one
+    of windows those of window - 1 and the largest pass, and one more, and in one of states some pages.
 
     References
     ----------
@@ -40,7 +40,7 @@ def grouped_pages(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> I
     ``max_memory_usage_bytes`` of each kind of layer.
     """
     for rank in range(deploy.pipeline_parallel):
-        kinds = kinds_of_rank(model, deploy, rank)
+        kinds = kinds_of_rank(engine, model, deploy, rank)
         if kinds:
             yield from _rows(engine, kinds, deploy, rank)
     for row in cache_rows(model, deploy):
@@ -48,7 +48,7 @@ def grouped_pages(engine: EngineSpec, model: ModelSpec, deploy: Deployment) -> I
             yield MemoryRow(STATE, row.rank, sequence_bytes=row.layers * row.layer.constant_bytes)
 
 
-def kinds_of_rank(model: ModelSpec, deploy: Deployment, rank: int) -> tuple[LayerKind, ...]:
+def kinds_of_rank(engine: EngineSpec, model: ModelSpec, deploy: Deployment, rank: int) -> tuple[LayerKind, ...]:
     """The kinds of layers of a pipeline rank, caches before states."""
     caches = [
         LayerKind(row.layers, row.layer.token_bytes, row.layer.window)
@@ -57,7 +57,7 @@ def kinds_of_rank(model: ModelSpec, deploy: Deployment, rank: int) -> tuple[Laye
     ]
     states = [
         LayerKind(row.layers, state_bytes=-(-row.layer_bits // 8))
-        for row in state_rows(model, deploy)
+        for row in state_rows(model, deploy, engine.cache_rules.spared_columns)
         if row.rank == rank
     ]
     return (*caches, *states)
@@ -80,6 +80,9 @@ def group_layers(kinds: tuple[LayerKind, ...], spread: float) -> int:
 
 
 def _rows(engine: EngineSpec, kinds: tuple[LayerKind, ...], deploy: Deployment, rank: int) -> Iterator[MemoryRow]:
+    if not any(kind.window or kind.state_bytes for kind in kinds):
+        yield _one_group(kinds, deploy, rank)
+        return
     page, rules = page_bytes(kinds, deploy.block_tokens), engine.cache_rules
     layers = group_layers(kinds, rules.group_spread)
     for kind in kinds:
@@ -88,6 +91,13 @@ def _rows(engine: EngineSpec, kinds: tuple[LayerKind, ...], deploy: Deployment, 
                 yield MemoryRow(STATE, rank, sequence_bytes=rules.state_pages * layers * page)
             else:
                 yield _cache_row(kind, deploy, rank, page=page, layers=layers)
+
+
+def _one_group(kinds: tuple[LayerKind, ...], deploy: Deployment, rank: int) -> MemoryRow:
+    """Layers that all keep their whole context are one group, whatever each keeps per token."""
+    token_bytes = sum(kind.layers * kind.token_bytes for kind in kinds)
+    block = deploy.block_tokens
+    return MemoryRow(CACHE, rank, blocks="all", block_bytes=token_bytes * block, block_tokens=block)
 
 
 def _cache_row(kind: LayerKind, deploy: Deployment, rank: int, *, page: int, layers: int) -> MemoryRow:

@@ -98,13 +98,15 @@ class CacheRules(Spec):
     """Constants of cache policies; each policy says which it uses.
 
     Layers of several kinds are grouped by the count of the rarer kind, or of the commoner where that is below
-    ``group_spread`` times the rarer. A sequence has ``state_pages`` of each group of state layers. Cells of a cache are
-    a multiple of ``cell_tokens``. [page], [token]
+    ``group_spread`` times the rarer. A sequence has ``state_pages`` of each group of state layers, and keeps all
+    but ``spared_columns`` of the window of a convolution. Cells of a cache are a multiple of ``cell_tokens``.
+    [page], [token]
     """
 
     group_spread: Positive = 1.0
     state_pages: Count = 1
     cell_tokens: Count = 1
+    spared_columns: Annotated[int, Field(ge=0, le=1, strict=True)] = 0
 
 
 class EngineSpec(Spec):

@@ -11,7 +11,7 @@ from capacity.errors import SpecError
 from capacity.specs.base import Count, CountOrZero, Source, Spec
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.model_checks import contradictions
-from capacity.specs.ranges import Flop
+from capacity.specs.state_mixer import StateMixer
 
 Projection = Literal["query", "key", "value", "output"]
 Role = Literal["encoder", "decoder", "head", "resident"]
@@ -118,39 +118,6 @@ class LatentAttention(Spec):
     def latent_size(self) -> int:
         """Elements cached for one token of one layer, without an indexer key."""
         return self.kv_rank + self.rope_size
-
-
-class Matrix(Spec):
-    """A named weight of a state mixer: ``rows`` outputs from ``columns`` inputs; how tensor parallelism shards it."""
-
-    name: str
-    rows: Count
-    columns: Count
-    shard: Literal["rows", "columns", "whole"] = "rows"
-
-
-class StateTensor(Spec):
-    """What a state mixer keeps for one sequence, whatever its length."""
-
-    name: str
-    elements: Count
-    kind: Literal["conv", "recurrent"]
-
-
-class StateMixer(Spec):
-    """A mixer with constant memory: state space, delta rule, gated recurrence, short convolution.
-
-    ``heads`` is what tensor parallelism divides. ``vector_parameters`` are small tensors that stay 16 bit.
-    ``update_flop`` is the arithmetic per token on the state itself, without the matrices.
-    """
-
-    kind: Literal["state"] = "state"
-    name: str
-    heads: Count = 1
-    matrices: tuple[Matrix, ...]
-    vector_parameters: CountOrZero = 0
-    state: tuple[StateTensor, ...] = ()
-    update_flop: Flop = 0.0
 
 
 class NoMixer(Spec):

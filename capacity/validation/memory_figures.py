@@ -22,7 +22,8 @@ from capacity.estimate.pool import pool_of_bytes, request_cache_bytes
 from capacity.estimate.usage import held_bytes
 from capacity.formulas import limits
 from capacity.specs.model import ModelSpec
-from capacity.validation.memory_rows import MemoryCase
+from capacity.units import number_format
+from capacity.validation.memory_rows import MemoryCase, word_of
 from capacity.validation.published_names import LeftOut
 from capacity.validation.published_table import positive
 
@@ -214,11 +215,18 @@ def _cells(case: MemoryCase) -> float:
     names = {"full": ("KV cache",), "sliding": ("KV cache of windows",)}.get(case.row["component"])
     policies = case.engine.policies.model_copy(update={"cache": "unified_cells" if unified else "cells"})
     engine = case.engine.model_copy(update={"policies": policies})
-    size_bytes = 0
-    for cache in _kind(replace(case, engine=engine)).totals.caches:
-        if names is None or cache.name in names:
-            size_bytes += int(held_bytes(cache, sequences=slots, context_tokens=each))
+    formats = [number_format(word_of("caches", word, "cache format")).name for word in _cache_words(case)]
+    size_bytes = 0.0
+    for name in formats:  # of keys and of values, which are of one size where their formats differ
+        kind = _kind(replace(case, engine=engine, deploy=case.deploy.replace(kv_cache=name)))
+        for cache in kind.totals.caches:
+            if names is None or cache.name in names:
+                size_bytes += int(held_bytes(cache, sequences=slots, context_tokens=each)) / len(formats)
     return size_bytes * _split(case) * _part_of_latent(case)
+
+
+def _cache_words(case: MemoryCase) -> list[str]:
+    return case.row["kv_format"].split("+")
 
 
 def _split(case: MemoryCase) -> float:
@@ -247,7 +255,8 @@ def _states(case: MemoryCase) -> Iterator[tuple[str, int]]:
         for state in getattr(group.mixer, "state", ()):
             bits = 32 if state.kind == "recurrent" or "conv:f32" in case.row["state_format"] else 16
             bits = 16 if "ssm:fp16" in case.row["state_format"] else bits
-            local = -(-state.elements // deploy.tensor_parallel)
+            elements = state.kept_elements(case.engine.cache_rules.spared_columns)
+            local = -(-elements // deploy.tensor_parallel)
             yield state.kind, len(group.indices) * local * bits // 8
 
 

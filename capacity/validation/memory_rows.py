@@ -13,6 +13,8 @@ from capacity.catalog.engines import load_engine
 from capacity.catalog.models import load_model
 from capacity.errors import CapacityError
 from capacity.files import package_data
+from capacity.files.json_file import read_object
+from capacity.importers.huggingface.model import import_config
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.engine import EngineSpec
 from capacity.specs.model import ModelSpec
@@ -76,7 +78,11 @@ def memory_case(row: Row, folder: Path | None) -> MemoryCase:
         If model, engine or a format is not known, or no figure was measured.
     """
     engine = _engine(row)
-    model = load_model(STAND_IN) if row["kind"] in BUDGETS else _model(row["model_config"], folder)
+    model = (
+        load_model(STAND_IN)
+        if row["kind"] in BUDGETS
+        else _model(row["model_config"], folder, whole=row["kind"] == "weights_bytes")
+    )
     measured = positive(row["observed_value"])
     if measured is None:
         raise LeftOut("no figure measured")
@@ -94,10 +100,17 @@ def unit_size(row: Row) -> int:
     LeftOut
         If the unit is not known.
     """
-    return int(_word("units", row["observed_unit"], "unit"))
+    return int(word_of("units", row["observed_unit"], "unit"))
 
 
-def _word(table: str, word: str, what: str) -> Any:
+def word_of(table: str, word: str, what: str) -> Any:
+    """What a word of a table of published figures means.
+
+    Raises
+    ------
+    LeftOut
+        If the word is not known.
+    """
     known = package_data.toml("data/published/memory_words.toml")[table]
     if word not in known:
         raise LeftOut(f"{what} {word[:30]!r} not known")
@@ -105,7 +118,7 @@ def _word(table: str, word: str, what: str) -> Any:
 
 
 def _engine(row: Row) -> EngineSpec:
-    name = _word("engines", row["engine"], "engine")
+    name = word_of("engines", row["engine"], "engine")
     version = _VERSION.search(row["engine_version"])
     engine = load_engine(name, version[0] if version else None)
     drafted = sum(int(number) for number in re.findall(r"^(?:mtp|eagle):(\d+)$", row["draft"]))
@@ -121,8 +134,8 @@ def _deployment(row: Row, engine: EngineSpec, model: ModelSpec) -> Deployment:
     stated: dict[str, Any] = {
         "engine": engine.name,
         **weights,
-        "kv_cache": _word("caches", row["kv_format"].partition("+")[0], "cache format"),
-        "state": _word("states", row["state_format"], "state format"),
+        "kv_cache": word_of("caches", row["kv_format"].partition("+")[0], "cache format"),
+        "state": word_of("states", row["state_format"], "state format"),
         "tensor_parallel": count(row["tensor_parallel"]) or 1,
         "prefill_chunk_tokens": count(row["max_batched_tokens"]) or count(row["ubatch"]),
         "max_sequences": count(row["parallel_slots"]) or count(row["max_sequences"]),
@@ -134,15 +147,15 @@ def _deployment(row: Row, engine: EngineSpec, model: ModelSpec) -> Deployment:
 
 def _weights(row: Row) -> dict[str, Any]:
     """The weight format of a row, with what its files hold in another."""
-    word = _word("weights", row["weight_format"], "weight format")
+    word = word_of("weights", row["weight_format"], "weight format")
     return dict(word) if isinstance(word, Mapping) else {"weights": word}
 
 
-def _model(name: str, folder: Path | None) -> ModelSpec:
+def _model(name: str, folder: Path | None, *, whole: bool) -> ModelSpec:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}", name):
         raise LeftOut("model not stated")
     try:
-        return _read_model(name, folder)
+        return _read_model(name, folder, whole=whole)
     except CapacityError as error:
         unknown = _UNKNOWN_TYPE.search(str(error))
         reason = f"type {unknown[1]!r} not read" if unknown else "its configuration is not read"
@@ -150,9 +163,14 @@ def _model(name: str, folder: Path | None) -> ModelSpec:
 
 
 @lru_cache(maxsize=256)
-def _read_model(name: str, folder: Path | None) -> ModelSpec:
-    """A shipped model of this Hub id (``__`` for ``/``), or the configuration of this name in a folder."""
+def _read_model(name: str, folder: Path | None, *, whole: bool) -> ModelSpec:
+    """A shipped model of this Hub id (``__`` for ``/``), or the configuration of this name in a folder.
+
+    Unless weights are asked for, a configuration may leave out what no cache depends on, for which the type has
+    defaults.
+    """
     try:
         return load_model(name.replace("__", "/", 1))
     except CapacityError:
-        return load_model((folder or package_data.folder(GEOMETRY)) / f"{name}.json")
+        path = (folder or package_data.folder(GEOMETRY)) / f"{name}.json"
+    return load_model(path) if whole else import_config(read_object(path), name, str(path), nested=True)

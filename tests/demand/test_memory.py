@@ -7,7 +7,8 @@ import pytest
 
 import capacity as cap
 from capacity.demand.memory import activation_peaks
-from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec, StateMixer, StateTensor
+from capacity.specs.model import Attention, Dense, LayerGroup, ModelSpec, StateMixer
+from capacity.specs.state_mixer import StateTensor
 from capacity.units import GIB
 
 BF16 = cap.Deployment(weights="bf16")

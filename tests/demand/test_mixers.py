@@ -10,7 +10,8 @@ import capacity as cap
 from capacity.demand import mixers
 from capacity.demand.costs import LayerCache, LayerFormats
 from capacity.demand.mixers import attention, latent, none, state
-from capacity.specs.model import Attention, LatentAttention, NoMixer, StateMixer, StateTensor
+from capacity.specs.model import Attention, LatentAttention, NoMixer, StateMixer
+from capacity.specs.state_mixer import StateTensor
 from capacity.units import Arithmetic, number_format
 
 WIDTH = 512

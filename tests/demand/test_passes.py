@@ -10,7 +10,8 @@ from capacity.demand.operators import decoder_operators, stage_operators
 from capacity.demand.passes import Pass, local_sequences, micro_batch, work
 from capacity.demand.phases import decode_phase, prefill_phase
 from capacity.demand.work import joined
-from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, StateMixer, StateTensor
+from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, StateMixer
+from capacity.specs.state_mixer import StateTensor
 
 BF16 = cap.Deployment(weights="bf16")
 FULL = Attention(query_heads=4, kv_heads=2, head_size=8)

@@ -19,7 +19,8 @@ from capacity.engines.table import MemoryRow, memory_table_of
 from capacity.errors import CapacityError
 from capacity.estimate import usage
 from capacity.estimate.ledger import ledger_lines, ledgers
-from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer, StateTensor
+from capacity.specs.model import Attention, Dense, LayerGroup, StateMixer
+from capacity.specs.state_mixer import StateTensor
 
 BF16 = cap.Deployment(weights="bf16")
 WIDTH, INNER, WORDS = 256, 512, 1000

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import capacity as cap
 from capacity.estimate.case import prepare
 from capacity.estimate.ledger import ledgers
-from capacity.specs.model import LayerGroup, StateMixer, StateTensor
+from capacity.specs.model import LayerGroup, StateMixer
+from capacity.specs.state_mixer import StateTensor
 
 PART = "nvidia-h100-sxm5-80gb"
 # Dense, grouped, windowed, routed and latent; formats that leave something to fit.

@@ -117,8 +117,25 @@ def cache_makers(a: Attention) -> frozenset[str]:
     return frozenset(("key", "value"))
 
 
-def state_bits(a: Attention, formats: LayerFormats, *, tensor_parallel: int) -> int:
-    """No recurrent state. [bit]"""
+def state_bits(a: Attention, formats: LayerFormats, *, tensor_parallel: int, spared_columns: int = 0) -> int:
+    """No recurrent state.
+
+    Parameters
+    ----------
+    a : Attention
+        The mixer.
+    formats : LayerFormats
+        Formats of the states.
+    tensor_parallel : int
+        Ranks that divide the heads. [1]
+    spared_columns : int
+        Columns of the window of a convolution that an engine does not keep between passes. [token]
+
+    Returns
+    -------
+    int
+        0. [bit]
+    """
     return 0
 
 

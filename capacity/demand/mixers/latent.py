@@ -98,8 +98,25 @@ def cache_makers(a: LatentAttention) -> frozenset[str]:
     return frozenset(("kv_a", "index_key"))
 
 
-def state_bits(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: int) -> int:
-    """No recurrent state. [bit]"""
+def state_bits(a: LatentAttention, formats: LayerFormats, *, tensor_parallel: int, spared_columns: int = 0) -> int:
+    """No recurrent state.
+
+    Parameters
+    ----------
+    a : LatentAttention
+        The mixer.
+    formats : LayerFormats
+        Formats of the states.
+    tensor_parallel : int
+        Ranks that divide the heads. [1]
+    spared_columns : int
+        Columns of the window of a convolution that an engine does not keep between passes. [token]
+
+    Returns
+    -------
+    int
+        0. [bit]
+    """
     return 0
 
 

@@ -44,8 +44,25 @@ def cache_makers(mixer: NoMixer) -> frozenset[str]:
     return frozenset()
 
 
-def state_bits(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int) -> int:
-    """No state. [bit]"""
+def state_bits(mixer: NoMixer, formats: LayerFormats, *, tensor_parallel: int, spared_columns: int = 0) -> int:
+    """No state.
+
+    Parameters
+    ----------
+    mixer : NoMixer
+        The mixer.
+    formats : LayerFormats
+        Formats of the states.
+    tensor_parallel : int
+        Ranks that divide the heads. [1]
+    spared_columns : int
+        Columns of the window of a convolution that an engine does not keep between passes. [token]
+
+    Returns
+    -------
+    int
+        0. [bit]
+    """
     return 0
 
 

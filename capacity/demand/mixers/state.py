@@ -62,10 +62,28 @@ def cache_makers(mixer: StateMixer) -> frozenset[str]:
     return frozenset(item.name for item in mixer.matrices)
 
 
-def state_bits(mixer: StateMixer, formats: LayerFormats, *, tensor_parallel: int) -> int:
-    """State of one sequence in one layer: recurrent in its own format, convolution at 16 bit. [bit]"""
+def state_bits(mixer: StateMixer, formats: LayerFormats, *, tensor_parallel: int, spared_columns: int = 0) -> int:
+    """State of one sequence in one layer: recurrent in its own format, convolution at 16 bit.
+
+    Parameters
+    ----------
+    mixer : StateMixer
+        The mixer.
+    formats : LayerFormats
+        Formats of the states.
+    tensor_parallel : int
+        Ranks that divide the state. [1]
+    spared_columns : int
+        Columns of the window of a convolution that an engine does not keep between passes. [token]
+
+    Returns
+    -------
+    int
+        Per device. [bit]
+    """
     kinds = {"recurrent": formats.recurrent, "conv": formats.conv}
-    return sum(kinds[state.kind].cache_bits(-(-state.elements // tensor_parallel)) for state in mixer.state)
+    sizes = [(kinds[state.kind], state.kept_elements(spared_columns)) for state in mixer.state]
+    return sum(stored.cache_bits(-(-elements // tensor_parallel)) for stored, elements in sizes)
 
 
 def activation_tensors(mixer: StateMixer, *, tensor_parallel: int) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from capacity.importers.huggingface.config import Config
-from capacity.importers.huggingface.facts import AttentionFacts, TypeFacts
+from capacity.importers.huggingface.facts import AttentionFacts, StateFacts, TypeFacts
+from capacity.importers.huggingface.state import state_mixer
 from capacity.specs.model import Attention, Indexer, LatentAttention, Mixer, Projection
 
 FALCON_KV_HEADS = ("num_kv_heads", "n_head_kv")
@@ -13,12 +14,14 @@ SPANS = {"full_attention": "full", "sliding_attention": "sliding", "chunked_atte
 def mixers(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
     """One mixer for each layer, the same object for equal layers."""
     if facts.attention.kind == "latent":
-        return [_latent(config, facts)] * layers
+        return _latents(config, facts, layers)
     plain = _grouped(config, facts)
-    window, kinds = _window(config, facts.attention), _layer_kinds(config, facts.attention, layers)
+    window, kinds = _window(config, facts.attention), _layer_kinds(config, facts, layers)
     by_kind: dict[str, Mixer] = {"full_attention": plain}
+    if facts.state is not None:
+        by_kind[facts.state.layer] = state_mixer(config, facts.state, config.count(facts.keys.hidden))
     for kind in dict.fromkeys(kinds):
-        if kind != "full_attention":
+        if kind not in by_kind:
             if window is None:
                 raise config.fault(facts.attention.window_key or "layer_types", f"is needed for {kind} layers")
             by_kind[kind] = Attention.parse({**plain.model_dump(), "span": SPANS[kind], "window": window}, config.where)
@@ -43,11 +46,15 @@ def _grouped(config: Config, facts: TypeFacts) -> Attention:
         "query_key_norm": attention.query_key_norm if normed else "none",
         "query_key_norm_bias": attention.query_key_norm_bias and normed,
         "sinks": attention.sinks,
+        "output_gate": config.switch(attention.output_gate),
     }
     return Attention.parse(table, config.where)
 
 
 def _kv_heads(config: Config, facts: TypeFacts, heads: int) -> int:
+    if facts.attention.one_kv_head_if:
+        config.given("num_key_value_heads")  # written by the library, from the same flag
+        return 1 if config.flag(facts.attention.one_kv_head_if) else heads
     return config.count_or(facts.keys.kv_heads, heads, "as many as heads") if facts.keys.kv_heads else heads
 
 
@@ -97,6 +104,32 @@ def _latent(config: Config, facts: TypeFacts) -> LatentAttention:
     return LatentAttention.parse(table, config.where)
 
 
+def _latents(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
+    """Latent attention in every layer; layers that share the choice of an indexer before them have none."""
+    own = _latent(config, facts)
+    if not facts.attention.shared_indexers:
+        return [own] * layers
+    shared = LatentAttention.parse({**own.model_dump(), "indexer": None}, config.where)
+    return [own if kind == "full" else shared for kind in _indexer_kinds(config, layers)]
+
+
+def _indexer_kinds(config: Config, layers: int) -> list[str]:
+    """Which layers have an indexer of their own: a list, a pattern of F and S, or every so many layers."""
+    listed = config.names("indexer_types", ("full", "shared"))
+    pattern = config.value("index_topk_pattern")
+    period = config.count_or("index_topk_freq", 1, "every layer has an indexer")
+    offset = config.count_or("index_skip_topk_offset", 2, "the offset of the type", minimum=0)
+    if listed is None and isinstance(pattern, str):
+        if set(pattern) - {"F", "S"}:
+            raise config.fault("index_topk_pattern", f"= {pattern!r:.40} must be of F and S")
+        listed = tuple({"F": "full", "S": "shared"}[letter] for letter in pattern)
+    if listed is None:
+        listed = tuple("shared" if max(i - offset + 1, 0) % period else "full" for i in range(layers))
+    if len(listed) != layers:
+        raise config.fault("indexer_types", f"has {len(listed)} entries for {layers} layers")
+    return list(listed)
+
+
 def _indexer(config: Config) -> Indexer | None:
     if "index_head_dim" not in config.defaults and not config.has("index_head_dim"):
         return None
@@ -111,17 +144,27 @@ def _window(config: Config, facts: AttentionFacts) -> int | None:
     return config.optional_count(facts.window_key)
 
 
-def _layer_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:
+def _layer_kinds(config: Config, facts: TypeFacts, layers: int) -> list[str]:
     """The kind of each layer: from the list of layer types, else by the rule of the type."""
-    for key in (facts.window_from_key, facts.pattern_key):
+    attention, state = facts.attention, facts.state
+    for key in (attention.window_from_key, attention.pattern_key, state.interval_key if state else ""):
         if key:
             config.given(key)
-    kinds = config.names("layer_types", SPANS) if config.has("layer_types") else None
+    names = SPANS if state is None else ("full_attention", state.layer)
+    kinds = config.names("layer_types", names) if config.has("layer_types") else None
     if kinds is None:
-        return _ruled_kinds(config, facts, layers)
+        return _ruled_kinds(config, attention, layers) if state is None else _alternating(config, state, layers)
     if len(kinds) != layers:
         raise config.fault("layer_types", f"has {len(kinds)} entries for {layers} layers")
     return list(kinds)
+
+
+def _alternating(config: Config, state: StateFacts, layers: int) -> list[str]:
+    """The last layer of each period has attention."""
+    config.leave_open("layer_types", f"by the rule of type {config.kind}")
+    usual = state.interval or 1
+    period = config.count_or(state.interval_key, usual, "the period of the type") if state.interval_key else usual
+    return [state.layer if (i + 1) % period else "full_attention" for i in range(layers)]
 
 
 def _ruled_kinds(config: Config, facts: AttentionFacts, layers: int) -> list[str]:

@@ -40,12 +40,26 @@ class AttentionFacts(Spec):
     query_key_norm_if: Switch = True
     query_key_norm_bias: bool = False
     sinks: bool = False
+    output_gate: Switch = False
+    shared_indexers: bool = False
+    one_kv_head_if: str = ""
     window_key: str = ""
     window_if: Switch = True
     window_rule: Literal["none", "every", "from_layer", "pattern", "chunked_with_rope", "sliding_without_rope"] = "none"
     window_from_key: str = ""
     pattern_key: Keys = ()
     pattern: Count | None = None
+
+
+class StateFacts(Spec):
+    """Layers of constant memory: their ``kind``, what a list of layer types calls them, and without a list which layer
+    of each period has attention instead: the last, of as many as ``interval_key`` says or else ``interval``.
+    """
+
+    kind: Literal["gated_delta"]
+    layer: str
+    interval_key: str = ""
+    interval: Count | None = None
 
 
 class NormFacts(Spec):
@@ -81,6 +95,8 @@ class ExpertFacts(Spec):
     shared_width: Keys = ()
     shared_gate: bool = False
     dense_first: str = ""
+    dense_after: str = ""
+    layer_kinds: str = ""
     sparse_step: str = ""
     dense_layers: str = ""
     sparse_layers: str = ""
@@ -107,6 +123,7 @@ class ModuleNames(Spec):
     layers: str = "model.layers"
     attention: Keys = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
     whole_query: str = "self_attn.q_proj"
+    state: Keys = ()
     mlp: Keys = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
     experts: Keys = (
         "mlp.experts.{expert}.gate_proj",
@@ -133,6 +150,7 @@ class TypeFacts(Spec):
     defaults: FrozenMapping[str, Any] = FrozenMapping()
     keys: ShapeKeys = ShapeKeys()
     attention: AttentionFacts = AttentionFacts()
+    state: StateFacts | None = None
     norms: NormFacts = NormFacts()
     feed_forward: FeedForwardFacts = FeedForwardFacts()
     experts: ExpertFacts | None = None

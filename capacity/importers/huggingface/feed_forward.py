@@ -67,6 +67,17 @@ def _sparse_layers(config: Config, facts: ExpertFacts, layers: int) -> list[bool
     if facts.dense_first:
         first = config.optional_count(facts.dense_first, minimum=0) or 0
         sparse = [i >= first for i in range(layers)]
+    if facts.dense_after:
+        last = config.optional_count(facts.dense_after, minimum=-1)
+        sparse = [one and (last in (None, -1) or i <= last) for i, one in enumerate(sparse)]
+    if facts.layer_kinds and not config.has(facts.layer_kinds):
+        config.leave_open(facts.layer_kinds, f"by the rule of type {config.kind}")
+    elif facts.layer_kinds:
+        kinds = config.names(facts.layer_kinds, ("dense", "sparse")) or ()
+        if len(kinds) != layers:
+            raise config.fault(facts.layer_kinds, f"has {len(kinds)} entries for {layers} layers")
+        config.given(facts.dense_first or facts.layer_kinds)
+        sparse = [kind == "sparse" for kind in kinds]
     if facts.sparse_step:
         step = config.count(facts.sparse_step)
         sparse = [one and (i + 1) % step == 0 for i, one in enumerate(sparse)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from capacity.importers.checkpoints.unquantized import LayerModule
 from capacity.importers.huggingface.facts import ModuleNames
-from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, Stage
+from capacity.specs.model import Attention, Dense, Experts, LatentAttention, LayerGroup, Stage, StateMixer
 
 
 def layer_modules(stage: Stage, names: ModuleNames) -> tuple[LayerModule, ...]:
@@ -27,6 +27,8 @@ def layer_modules(stage: Stage, names: ModuleNames) -> tuple[LayerModule, ...]:
 def _of_layer(group: LayerGroup, names: ModuleNames) -> Iterator[tuple[str, str]]:
     if isinstance(group.mixer, Attention | LatentAttention):
         yield from (("attention", name) for name in _attention(group.mixer, names))
+    if isinstance(group.mixer, StateMixer):
+        yield from (("attention", name) for name in names.state)
     if isinstance(group.feed_forward, Dense):
         yield from (("mlp", name) for name in names.mlp)
     if isinstance(group.feed_forward, Experts):
