@@ -20,6 +20,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {
     "size": "capacity.commands.size",
     "hardware": "capacity.commands.hardware",
+    "servers": "capacity.commands.servers",
     "models": "capacity.commands.models",
     "engines": "capacity.commands.engines",
     "control": "capacity.commands.control",

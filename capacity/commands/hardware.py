@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from capacity.catalog.parts import hardware_ids, load_hardware
+from capacity.catalog.prices import load_prices
 from capacity.catalog.servers import load_server, server_ids
 from capacity.commands.app import CommandApp
 from capacity.commands.options import Json, Part, bytes_option
@@ -112,13 +114,16 @@ def show_part(
 ) -> None:
     """Show every figure of one part, its evidence, its sources and its ridge points on both ceilings."""
     spec = load_hardware(part)
+    prices = load_prices(spec.id)
     if json:
-        print(as_json(spec.model_dump(mode="json")))
+        print(as_json(spec.model_dump(mode="json") | {"prices": [one.model_dump(mode="json") for one in prices]}))
         return
     from capacity.presentation import terminal
     from capacity.presentation.sheets.hardware import part_sheet
+    from capacity.presentation.sheets.servers import price_sections
 
-    terminal.show(part_sheet(spec))
+    sheet = part_sheet(spec)
+    terminal.show(replace(sheet, sections=(*sheet.sections, *price_sections(prices))))
 
 
 @app.command("check", no_args_is_help=True)

@@ -229,3 +229,17 @@ def test_a_head_that_makes_nothing_plans_nothing_though_it_names_a_stage():
     world = load_world_model("dreamerv3-12m").replace(**{"head.stage": "core"})
 
     assert [phase.name for phase in decision_phases(world, Deployment(), batch=1)] == ["encode", "prefill"]
+
+
+def test_frames_that_go_in_sequences_of_their_own_are_encoded_as_so_many_images():
+    """Four frames, two to a sequence, are two sequences of every view: twice the work of two frames."""
+    world = load_world_model("openvla-7b")
+    encoder = world.encoders[0]
+    pairs = encoder.replace(**{"tokens.temporal_patch": 2})
+
+    def encoded(frames):
+        together = world.replace(encoders=[pairs.model_dump()], frames=frames)
+        return by_name(together)["encode"].flop
+
+    assert pairs.tokens.sequences(4) == 2
+    assert encoded(4) == 2 * encoded(2)
