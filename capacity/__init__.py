@@ -32,7 +32,6 @@ _HOMES = {
     "Estimate": "capacity.results",
     "Ledger": "capacity.results",
     "Sizing": "capacity.results",
-    "Speculation": "capacity.studies.control_changes",
     "load_deployment": "capacity.catalog.cases",
     "load_workload": "capacity.catalog.cases",
     "load_hardware": "capacity.catalog.parts",
@@ -95,7 +94,6 @@ if TYPE_CHECKING:
     from capacity.specs.workload import Workload
     from capacity.specs.world import WorldModelSpec
     from capacity.studies.control import control
-    from capacity.studies.control_changes import Speculation
     from capacity.studies.frames import frames
     from capacity.studies.size_changes import what_if
     from capacity.studies.sustained import sustained

@@ -312,7 +312,9 @@ def wrong_kinds():
             lambda: cap.control(pi0, part, parts=("x",), **cycle)
         ],
         "parts must be a list or a tuple, got HardwareSpec": [lambda: cap.control(pi0, part, parts=part, **cycle)],
-        "draft must be a Speculation, got int": [lambda: cap.control(pi0, part, draft=3, **cycle)],
+        "draft must be a Draft, got int; make one with Draft(tokens=..., acceptance=..., cost=...)": [
+            lambda: cap.control(pi0, part, draft=3, **cycle)
+        ],
     }
 
 

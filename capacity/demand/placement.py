@@ -55,8 +55,8 @@ def weight_shards(model: ModelSpec, deploy: Deployment) -> tuple[WeightShard, ..
     """
     if deploy.draft is not None:
         raise Unsupported(
-            "draft: sizes and step times do not count speculation yet; leave it out (control(..., draft=...) counts it "
-            "for the decisions of a world model)"
+            "draft: sizes and step times do not count speculation; leave it out, or ask control, which counts it for "
+            "the decisions of a world model"
         )
     check_parallelism(model, deploy)
     check_overrides(model, deploy)

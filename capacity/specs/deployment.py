@@ -165,12 +165,16 @@ class Deployment(UserSpec):
         return self
 
 
-class Draft(Spec):
-    """Speculative decoding: how many tokens are drafted per step, and how often one is accepted."""
+class Draft(UserSpec):
+    """Speculative decoding: tokens drafted per step, how often one is accepted, and what each of them costs in plain
+    decode steps of the model. [token], [1]
+    """
+
+    obtained_by: ClassVar[str] = "make one with Draft(tokens=..., acceptance=..., cost=...)"
 
     tokens: Annotated[int, Field(ge=1, le=1024, strict=True)]
     acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
-    model: str | None = None
+    cost: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False, strict=True)]
 
 
 Deployment.model_rebuild()

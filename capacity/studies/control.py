@@ -11,7 +11,7 @@ from capacity.formulas import control_cycle as cycle
 from capacity.formulas import schedules
 from capacity.inputs import check_each, check_kind, one_count
 from capacity.results import Decision
-from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment
+from capacity.specs.deployment import DEFAULT_DEPLOYMENT, Deployment, Draft
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
 from capacity.studies.control_case import (
@@ -22,7 +22,7 @@ from capacity.studies.control_case import (
     with_launch_mode,
     world_notes,
 )
-from capacity.studies.control_changes import Question, Speculation, changes_of
+from capacity.studies.control_changes import Question, changes_of
 from capacity.studies.control_result import ControlPlan, Inputs, PowerSetting
 from capacity.studies.deadline import (
     Schedule,
@@ -61,7 +61,7 @@ def control(
     taken_bytes: float = 0,
     power_mode: str | None = None,
     robots: int = 1,
-    draft: Speculation | None = None,
+    draft: Draft | None = None,
     chunks: Sequence[int] = (),
     encoders: Sequence[WorldModelSpec] = (),
     parts: Sequence[HardwareSpec] = (),
@@ -101,8 +101,8 @@ def control(
         A named power mode of the part.
     robots : int
         Robots that are decided for in one batch. [robot]
-    draft : Speculation or None
-        A speculative draft to try.
+    draft : Draft or None
+        A speculative draft to try; that of the deployment without one.
     chunks : sequence of int
         Other chunk lengths to try, played asynchronously by halves. [action]
     encoders : sequence of WorldModelSpec
@@ -135,7 +135,8 @@ def control(
     check_specs(world, hardware, deployment)
     check_kind("bound_only", bound_only, bool)
     check_kind("power_mode", power_mode, str, none=True)
-    check_kind("draft", draft, Speculation, none=True)
+    check_kind("draft", draft, Draft, none=True)
+    draft, deployment = draft or deployment.draft, deployment.replace(draft=None) if deployment.draft else deployment
     for name, (values, kind) in {
         "chunks": (chunks, object),
         "encoders": (encoders, WorldModelSpec),

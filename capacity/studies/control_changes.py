@@ -10,8 +10,9 @@ from capacity.demand.phases import verify_phase
 from capacity.errors import CapacityError
 from capacity.estimate.decision import decide
 from capacity.formulas import speculated_answers
-from capacity.inputs import one_count, one_time
+from capacity.inputs import one_count
 from capacity.results import Decision, Enough
+from capacity.specs.deployment import Draft
 from capacity.specs.hardware import HardwareSpec
 from capacity.specs.world import WorldModelSpec
 from capacity.studies import what_if
@@ -19,15 +20,6 @@ from capacity.studies.control_case import ControlCase
 from capacity.studies.deadline import Timing, Verdict, judge
 from capacity.studies.devices import fewest_devices
 from capacity.studies.what_if import Alternative, Attempt, Change, Effect, Setup, attempts, change_of, replaced
-
-
-@dataclass(frozen=True)
-class Speculation:
-    """A draft to try: tokens per step, how often one is accepted, and its time per token in plain decode steps."""
-
-    tokens: int
-    acceptance: float
-    draft_cost: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,7 @@ class Question:
 def changes_of(
     now: Question,
     *,
-    draft: Speculation | None,
+    draft: Draft | None,
     chunks: Sequence[int],
     encoders: Sequence[WorldModelSpec],
     parts: Sequence[HardwareSpec],
@@ -153,22 +145,20 @@ def _change(now: Question, kind: str, what: str, given_as: str, after: Verdict, 
     return change_of(kind, what, given_as, _judged(now, now.case, after, estimated=estimated, saved_s=saved_s))
 
 
-def _speculated(now: Question, draft: Speculation) -> Change:
+def _speculated(now: Question, draft: Draft) -> Change:
     """Decode with a draft: each verification is a pass over draft + 1 tokens, computed as such."""
     case, decode = now.case, now.decision.phase("decode")
     world = case.world
     if decode is None or world.core is None:
         raise CapacityError(f"{world.name} decodes no tokens one at a time: there is nothing to speculate on")
-    drafted = one_count("draft.tokens", draft.tokens)
-    acceptance = one_time("draft.acceptance", draft.acceptance, zero=True)
-    draft_cost = one_time("draft.draft_cost", draft.draft_cost, zero=True)
+    drafted, acceptance = draft.tokens, draft.acceptance
     cached = mean_cached_tokens(world.prompt_tokens, decode.passes)
     verify = decide(
         case.case, [verify_phase(world, case.deploy, batch=case.robots, drafted=drafted, cached_tokens=cached)]
     )
     before = decode.value_s if decode.value_s is not None else decode.bound_s
     verify_cost = max(1.0, verify.best_s / (before / decode.passes))
-    costs = {"draft_cost": draft_cost, "verify_cost": verify_cost}
+    costs = {"draft_cost": draft.cost, "verify_cost": verify_cost}
     gain = float(speculated_answers.answer_speedup(decode.passes, acceptance, drafted, **costs))
     after = judge(now.decision.best_s - before + before / gain, now.timing, fits=now.verdict.fits)
     what = f"speculation, {drafted} tokens at acceptance {acceptance:g}"

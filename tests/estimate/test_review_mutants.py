@@ -10,8 +10,8 @@ import pytest
 
 import capacity as cap
 from capacity.specs.calibration import Calibration
+from capacity.specs.deployment import Draft
 from capacity.specs.model import Attention, Dense, LayerGroup
-from capacity.studies.control import Speculation
 
 HIDDEN = 4096 * 2  # bytes of the hidden state of a token of llama-3-8b and mixtral-8x7b, 16 bit
 ENDLESS = {"bf16": 1e18, "fp16": 1e18}  # arithmetic that takes no time worth speaking of
@@ -192,7 +192,7 @@ def test_a_rate_above_the_sheet_lifts_no_format_that_was_not_measured(part_with)
 def test_speculation_loses_where_verifying_a_batch_costs_as_much_as_decoding_it(part_with):
     part = part_with(peaks={"bf16": 1e11, "fp16": 1e11}, memory={"bytes_per_s": 1e15})
     settings = {"period_s": 1.0, "sensing_s": 0.0, "preprocessing_s": 0.0, "network_s": 0.0, "p99_over_p50": 1.0}
-    draft = Speculation(tokens=5, acceptance=1.0, draft_cost=0.0)
+    draft = Draft(tokens=5, acceptance=1.0, cost=0.0)
     world = cap.load_world_model("example-robot")
     found = cap.control(world, part, bf16(), robots=8, draft=draft, formats=(), **settings)
     decode = found.decision.phase("decode")

@@ -13,10 +13,9 @@ from capacity.demand.decisions import decision_phases
 from capacity.errors import CapacityError
 from capacity.estimate.case import prepare
 from capacity.estimate.decision import decide
-from capacity.specs.deployment import Deployment
+from capacity.specs.deployment import Deployment, Draft
 from capacity.studies.control import control
 from capacity.studies.control_case import whole_bytes
-from capacity.studies.control_changes import Speculation
 
 BF16 = Deployment(weights="bf16")
 RTX_4090 = "nvidia-rtx-4090-24gb"
@@ -138,7 +137,7 @@ def test_a_verdict_without_room_in_memory_is_about_memory(plan):
         ({"sensing_s": "10 ms"}, "sensing_s must be a number"),
         ({"p99_over_p50": "1.2"}, "p99_over_p50 must be a number"),
         ({"schedule": []}, "schedule"),
-        ({"draft": Speculation(5, 0.8, 0.05)}, "nothing to speculate"),
+        ({"draft": Draft(tokens=5, acceptance=0.8, cost=0.05)}, "nothing to speculate"),
     ],
 )
 def test_nonsense_is_refused(plan, options, message):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capacity.catalog.parts import load_hardware
-from capacity.specs.deployment import Deployment
-from capacity.studies.control_changes import Speculation
+from capacity.specs.deployment import Deployment, Draft
 
 
 def test_each_change_is_the_difference_of_two_computed_cases(plan):
@@ -38,7 +37,7 @@ def test_a_period_that_is_met_needs_no_change(plan):
 
 
 def test_speculation_with_a_perfect_free_draft_divides_the_passes(plan):
-    found = plan("example-robot", period_s=0.02, draft=Speculation(tokens=5, acceptance=1.0, draft_cost=0.0))
+    found = plan("example-robot", period_s=0.02, draft=Draft(tokens=5, acceptance=1.0, cost=0.0))
     change = next(item for item in found.changes if item.kind == "speculation")
     decode = found.decision.phase("decode")
 
@@ -56,7 +55,7 @@ def test_a_longer_chunk_of_a_parallel_head_can_meet_a_short_period(plan):
 
 
 def test_a_change_that_loses_says_what_it_costs(plan, one_line):
-    draft = Speculation(tokens=5, acceptance=0.0, draft_cost=0.05)
+    draft = Draft(tokens=5, acceptance=0.0, cost=0.05)
     found = plan("openvla-7b", draft=draft, formats=())
     change = next(item for item in found.changes if item.kind == "speculation")
 
@@ -79,3 +78,14 @@ def test_a_chunk_of_an_odd_length_is_played_by_whole_actions(plan):
     (change,) = [c for c in plan("openvla-oft", period_s=0.02, chunks=[25], formats=()).changes if c.kind == "chunk"]
 
     assert change.given_as == "head.chunk_actions = 25, --schedule asynchronous --executed-actions 12"
+
+
+def test_the_draft_of_a_deployment_is_tried_like_one_given_by_itself(plan):
+    draft = Draft(tokens=3, acceptance=0.7, cost=0.1)
+    stated = plan("openvla-7b", deploy=Deployment(draft=draft), formats=())
+    given = plan("openvla-7b", draft=draft, formats=())
+
+    kinds = [
+        [(item.what, item.saved_s) for item in one.changes if item.kind == "speculation"] for one in (stated, given)
+    ]
+    assert kinds[0] == kinds[1] != []
