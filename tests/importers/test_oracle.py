@@ -14,6 +14,7 @@ from capacity import kv_cache_bytes, parameter_count, state_bytes
 from capacity.errors import SpecError
 from capacity.importers.huggingface.facts import model_types
 from capacity.importers.huggingface.model import import_model
+from capacity.importers.huggingface.wrapped import wrapper_types
 from capacity.specs.deployment import Deployment
 
 DATA = Path(__file__).parent.parent / "data"
@@ -42,10 +43,15 @@ def _config(model):
     return {key: value for key, value in json.loads(path.read_text()).items() if key != "_oracle"}
 
 
+def is_read(config):
+    """Whether type and storage are ones that are read: formats of their own for each layer are not."""
+    quantization = config.get("quantization_config") or {}
+    mixed = quantization.get("quant_algo") == "MIXED_PRECISION"
+    return config["model_type"] in {*model_types(), *wrapper_types()} and not mixed
+
+
 def supported():
-    return [
-        pytest.param(row, config, id=row["model"]) for row, config in oracle() if config["model_type"] in model_types()
-    ]
+    return [pytest.param(row, config, id=row["model"]) for row, config in oracle() if is_read(config)]
 
 
 @pytest.mark.parametrize(("row", "config"), supported())
@@ -73,16 +79,18 @@ def test_cache_slopes_and_constant_equal_the_oracle_to_the_byte(row, config):
     assert state_bytes(model, BF16, batch=1) == float(row["state_bytes_per_seq"] or 0)
 
 
-def test_every_other_type_is_refused_by_its_name():
+def test_every_other_type_or_storage_is_refused_by_its_name():
     for _, config in oracle():
-        if config["model_type"] not in model_types():
-            with pytest.raises(SpecError, match=f"unknown model_type '{config['model_type']}'"):
+        if not is_read(config):
+            with pytest.raises(
+                SpecError, match=f"unknown model_type '{config['model_type']}'|'MIXED_PRECISION'; known"
+            ):
                 import_model(config)
 
 
 def test_three_counts(record_property, capsys):
     doubtful = tomllib.loads((DATA / "model_oracle_doubtful.toml").read_text())
-    known = [row for row, config in oracle() if config["model_type"] in model_types()]
+    known = [row for row, config in oracle() if is_read(config)]
     counts = {
         "trusted and exact": sum(row["model"] not in doubtful for row in known),
         "doubtful, with cause": sum(row["model"] in doubtful for row in known),
@@ -97,6 +105,6 @@ def test_three_counts(record_property, capsys):
 
 
 def test_no_dense_or_expert_type_of_the_oracle_is_refused():
-    refused = {config["model_type"] for _, config in oracle()} - set(model_types())
+    refused = {config["model_type"] for _, config in oracle()} - {*model_types(), *wrapper_types()}
 
     assert not refused & DENSE_AND_EXPERT_TYPES

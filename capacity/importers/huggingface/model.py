@@ -14,8 +14,16 @@ from capacity.importers.checkpoints.quantization import TABLE_KEYS, checkpoint_o
 from capacity.importers.checkpoints.stored_bytes import with_stored_bytes
 from capacity.importers.huggingface.config import Config
 from capacity.importers.huggingface.decoder import decoder
-from capacity.importers.huggingface.facts import facts_of, model_types
+from capacity.importers.huggingface.facts import ModuleNames, TypeFacts, facts_of, model_types
 from capacity.importers.huggingface.layer_modules import layer_modules
+from capacity.importers.huggingface.wrapped import (
+    LAYERS,
+    OF_CHECKPOINT,
+    rest_is_harmless,
+    text_part,
+    vision_stage,
+    wrapper_types,
+)
 from capacity.specs.model import ModelSpec
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -53,7 +61,9 @@ def import_model(source: str | Path | Mapping[str, Any], name: str | None = None
 
 def _uncounted_layers(config: Mapping[str, Any], first: int) -> range:
     """Numbers of the layers that the files hold behind those of the model, where the configuration declares them."""
-    counts = [config.get(key) for key in facts_of(config["model_type"]).uncounted]
+    kind = config["model_type"]
+    text = text_part(config, kind, "config") if kind in wrapper_types() else config
+    counts = [text.get(key) for key in facts_of(text["model_type"]).uncounted]
     return range(first, first + sum(count for count in counts if type(count) is int))
 
 
@@ -72,12 +82,17 @@ def _with_own_quantization(data: dict[str, Any], path: Path) -> dict[str, Any]:
     return data | {"quantization_config": {"kv_cache_quant_algo": cache, **own}}
 
 
-def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: bool = False) -> ModelSpec:
+def import_config(
+    data: Mapping[str, Any], name: str, where: str, *, nested: bool = False, layers: str | None = None
+) -> ModelSpec:
     """The model in ``data``, which came from ``where``.
 
-    ``nested``: it is part of a larger configuration, where the library omits the class defaults of the type.
+    ``nested``: it is part of a larger configuration, where the library omits the class defaults of the type;
+    ``layers``: what its layers are called in the files of a checkpoint, where that is not as usual for its type.
     """
     kind = _model_type(data, where)
+    if kind in wrapper_types():
+        return _wrapped(data, kind, name, where)
     facts = facts_of(kind)
     required = frozenset[str]() if nested or facts.nested else frozenset(row[0] for row in facts.shapes)
     config = Config(data, where, facts.defaults, kind, facts.harmless, required, facts.nullable)
@@ -88,7 +103,7 @@ def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: boo
     except ValidationError as error:
         raise rephrase(error, where) from None
     config.finish()
-    checkpoint, stored = checkpoint_of(data, where, layer_modules(stage, facts.modules))
+    checkpoint, stored = checkpoint_of(data, where, layer_modules(stage, _names(facts, layers)))
     table = {
         "name": name,
         "stages": (stage,),
@@ -101,6 +116,25 @@ def import_config(data: Mapping[str, Any], name: str, where: str, *, nested: boo
     return ModelSpec.parse(table, where)
 
 
+def _names(facts: TypeFacts, layers: str | None) -> ModuleNames:
+    return facts.modules if layers is None else facts.modules.model_copy(update={"layers": layers})
+
+
+def _wrapped(data: Mapping[str, Any], kind: str, name: str, where: str) -> ModelSpec:
+    """A text model with its vision tower; both are stored as the whole says."""
+    text = text_part(data, kind, where)
+    stored = {key: data[key] for key in OF_CHECKPOINT if data.get(key) is not None}
+    model = import_config({**text, **stored}, name, where, layers=LAYERS)
+    tower, notes = vision_stage(data, kind, where, model.decoder.hidden_size)
+    source = {"fields": ["*"], "cite": wrapper_types()[kind]["source"]}
+    table = model.model_dump() | {
+        "stages": (tower, *model.stages),
+        "notes": (*model.notes, *notes, *rest_is_harmless(data, kind, where)),
+        "sources": (*model.sources, source),
+    }
+    return ModelSpec.parse(table, where)
+
+
 def _model_type(data: Mapping[str, Any], where: str) -> str:
     if not isinstance(data, Mapping):
         raise SpecError(f"{where}: expected an object, got a {kind_of(data)}")
@@ -109,7 +143,7 @@ def _model_type(data: Mapping[str, Any], where: str) -> str:
     kind = data["model_type"]
     if not isinstance(kind, str):
         raise SpecError(f"{where}: model_type must be a string, got a {kind_of(kind)}")
-    if kind not in model_types():
+    if kind not in model_types() and kind not in wrapper_types():
         raise SpecError(f"{where}: {_text_part(data, kind) or unknown_name('model_type', kind, model_types())}")
     return kind
 
