@@ -15,6 +15,7 @@ from capacity.errors import CapacityError
 from capacity.files import package_data
 from capacity.files.json_file import read_object
 from capacity.importers.huggingface.model import import_config
+from capacity.importers.huggingface.wrapped import TEXT, wrapper_types
 from capacity.specs.deployment import AS_STORED, Deployment
 from capacity.specs.engine import EngineSpec
 from capacity.specs.model import ModelSpec
@@ -173,4 +174,13 @@ def _read_model(name: str, folder: Path | None, *, whole: bool) -> ModelSpec:
         return load_model(name.replace("__", "/", 1))
     except CapacityError:
         path = (folder or package_data.folder(GEOMETRY)) / f"{name}.json"
-    return load_model(path) if whole else import_config(read_object(path), name, str(path), nested=True)
+    return load_model(path) if whole else import_config(_text_of(read_object(path)), name, str(path), nested=True)
+
+
+def _text_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The text part of a configuration of text and vision, which tables may hold flat: caches depend on no other."""
+    facts = wrapper_types().get(str(data.get("model_type")))
+    if facts is None:
+        return data
+    part = data.get(TEXT)
+    return {**(part if isinstance(part, Mapping) else data), "model_type": facts["text_types"][0]}

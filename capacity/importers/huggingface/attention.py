@@ -15,7 +15,7 @@ def mixers(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
     """One mixer for each layer, the same object for equal layers."""
     if facts.attention.kind == "latent":
         return _latents(config, facts, layers)
-    plain = _grouped(config, facts)
+    plain = grouped(config, facts)
     window, kinds = _window(config, facts.attention), _layer_kinds(config, facts, layers)
     by_kind: dict[str, Mixer] = {"full_attention": plain}
     if facts.state is not None:
@@ -28,7 +28,8 @@ def mixers(config: Config, facts: TypeFacts, layers: int) -> list[Mixer]:
     return [by_kind[kind] for kind in kinds]
 
 
-def _grouped(config: Config, facts: TypeFacts) -> Attention:
+def grouped(config: Config, facts: TypeFacts) -> Attention:
+    """Attention of grouped queries over the whole context."""
     attention, keys = facts.attention, facts.keys
     heads = config.count(keys.heads)
     kv_heads = _falcon_kv_heads(config, heads) if attention.kind == "falcon" else _kv_heads(config, facts, heads)

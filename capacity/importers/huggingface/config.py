@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from capacity.errors import SpecError
@@ -155,10 +155,12 @@ class Config:
             raise SpecError(f"{self.where}: {pairs} name the same fact and disagree")
         return values[0] if values else None if by_key else _ABSENT
 
-    def require(self, key: str, allowed: Iterable[Any]) -> None:
+    def require(self, key: str, allowed: Sequence[Any]) -> None:
         """Refuse a value of ``key`` that is not one of those supported; absent and null are left to the type."""
         value = self.value(key) if self.has(key) else None
         if value is not None and not any(type(value) is type(other) and value == other for other in allowed):
+            if not allowed:
+                raise self.fault(key, f"= {_short(value)} is not supported for type {self.kind}")
             supported = ", ".join(str(other).lower() if isinstance(other, bool) else str(other) for other in allowed)
             raise self.fault(key, f"is supported for type {self.kind} only as {supported}, got {_short(value)}")
 

@@ -6,6 +6,7 @@ from capacity.importers.huggingface.attention import mixers
 from capacity.importers.huggingface.config import Config
 from capacity.importers.huggingface.facts import EmbeddingFacts, TypeFacts
 from capacity.importers.huggingface.feed_forward import feed_forwards
+from capacity.importers.huggingface.single_layers import single_layers
 from capacity.specs.model import MAX_LAYERS, FeedForward, LayerGroup, Mixer, Norms, Stage, Tensor
 
 
@@ -13,7 +14,6 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
     """The decoder stage, its vocabulary and its positions (None where any length is allowed)."""
     keys = facts.keys
     hidden = config.count(keys.hidden)
-    layers = config.count(keys.layers, maximum=MAX_LAYERS)
     vocabulary = config.count(keys.vocabulary)
     positions = _positions(config, facts)
     for key, allowed in facts.only.items():
@@ -28,11 +28,19 @@ def decoder(config: Config, facts: TypeFacts) -> tuple[Stage, int, int | None]:
         name="decoder",
         role="decoder",
         hidden_size=hidden,
-        layers=group(mixers(config, facts, layers), feed_forwards(config, facts, layers), norms),
+        layers=group(*_layers(config, facts), norms),
         before=_before(config, facts, hidden, vocabulary, positions),
         after=_after(config, facts, hidden, vocabulary, norms),
     )
     return stage, vocabulary, positions
+
+
+def _layers(config: Config, facts: TypeFacts) -> tuple[list[Mixer], list[FeedForward]]:
+    """Mixer and feed-forward of each layer."""
+    if facts.layer_list:
+        return single_layers(config, facts)
+    layers = config.count(facts.keys.layers, maximum=MAX_LAYERS)
+    return mixers(config, facts, layers), feed_forwards(config, facts, layers)
 
 
 def _positions(config: Config, facts: TypeFacts) -> int | None:

@@ -56,7 +56,7 @@ class StateFacts(Spec):
     of each period has attention instead: the last, of as many as ``interval_key`` says or else ``interval``.
     """
 
-    kind: Literal["gated_delta"]
+    kind: Literal["gated_delta", "mamba2"]
     layer: str
     interval_key: str = ""
     interval: Count | None = None
@@ -139,6 +139,7 @@ class TypeFacts(Spec):
     """One model type: its class defaults, its keys and its parts. ``only`` lists the values that are supported,
     ``all_ones`` lists that must hold nothing else, ``uncounted`` what a checkpoint holds in addition to the model.
 
+    Layers of one part each are listed under ``layer_list``, or spelled by letters under ``layer_pattern``.
     A ``nested`` type is the text part of a larger configuration: its library omits class defaults there.
     ``nullable`` keys have a default, and null means something else: the class and its modules accept it.
     """
@@ -146,6 +147,8 @@ class TypeFacts(Spec):
     model_type: str
     source: str
     nested: bool = False
+    layer_list: str = ""
+    layer_pattern: str = ""
     nullable: tuple[str, ...] = ()
     defaults: FrozenMapping[str, Any] = FrozenMapping()
     keys: ShapeKeys = ShapeKeys()

@@ -10,19 +10,20 @@ from capacity.specs.model import Dense, Experts, FeedForward
 def feed_forwards(config: Config, facts: TypeFacts, layers: int) -> list[FeedForward]:
     """One feed-forward for each layer, the same object for equal layers."""
     if facts.experts is None:
-        return [_dense(config, facts, facts.keys.intermediate)] * layers
+        return [dense(config, facts, facts.keys.intermediate)] * layers
     experts = facts.experts
     if not config.count(experts.count, minimum=0):
-        return [_dense(config, facts, experts.dense_width or facts.keys.intermediate)] * layers
+        return [dense(config, facts, experts.dense_width or facts.keys.intermediate)] * layers
     sparse = _sparse_layers(config, experts, layers)
-    routed = _experts(config, experts) if any(sparse) else None
-    plain = None if all(sparse) else _dense(config, facts, experts.dense_width or facts.keys.intermediate)
+    sparse_layer = routed(config, experts) if any(sparse) else None
+    plain = None if all(sparse) else dense(config, facts, experts.dense_width or facts.keys.intermediate)
     config.given(facts.keys.intermediate)
     config.given(experts.dense_width)
-    return [kind for one in sparse if (kind := routed if one else plain) is not None]
+    return [kind for one in sparse if (kind := sparse_layer if one else plain) is not None]
 
 
-def _dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:
+def dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:
+    """A dense feed-forward whose width one of the keys holds."""
     table = facts.feed_forward
     width = config.optional_count(keys) if keys else None
     if width is None:
@@ -38,7 +39,8 @@ def _dense(config: Config, facts: TypeFacts, keys: tuple[str, ...]) -> Dense:
     )
 
 
-def _experts(config: Config, facts: ExpertFacts) -> Experts:
+def routed(config: Config, facts: ExpertFacts) -> Experts:
+    """A routed feed-forward."""
     width = config.count(facts.width)
     table = {
         "experts": config.count(facts.count),

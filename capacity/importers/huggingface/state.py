@@ -53,4 +53,39 @@ def _gated_delta(config: Config, hidden: int) -> StateMixer:
     )
 
 
-KINDS = {"gated_delta": _gated_delta}
+def _mamba2(config: Config, hidden: int) -> StateMixer:
+    """State space duality: groups share B and C, and each head has a state of head size x state size.
+
+    Per token and element of the state: decay 1 FLOP, input 2, output 2.
+
+    References
+    ----------
+    transformers 5.24.0, ``NemotronHMamba2Mixer``.
+    """
+    heads, head_size = config.count("mamba_num_heads"), config.count("mamba_head_dim")
+    groups = config.count(("n_groups", "mamba_n_groups"))
+    state_size, kernel = config.count("ssm_state_size"), config.count(("conv_kernel", "mamba_d_conv"))
+    if heads % groups:
+        raise config.fault("mamba_num_heads", f"= {heads} must be a multiple of the {groups} groups")
+    inner = heads * head_size
+    convolved = inner + 2 * groups * state_size
+    biases = convolved if config.flag(("use_conv_bias", "mamba_conv_bias")) else 0
+    if config.flag("use_bias"):
+        biases += inner + convolved + heads + hidden
+    return StateMixer(
+        name="state space (Mamba 2)",
+        heads=heads,
+        matrices=(
+            Matrix(name="state_in", rows=inner + convolved + heads, columns=hidden),
+            Matrix(name="state_out", rows=hidden, columns=inner, shard="columns"),
+        ),
+        vector_parameters=convolved * kernel + 3 * heads + inner + biases,
+        state=(
+            StateTensor(name="conv", elements=convolved * kernel, kind="conv", columns=kernel),
+            StateTensor(name="ssm", elements=inner * state_size, kind="recurrent"),
+        ),
+        update_flop=5.0 * inner * state_size,
+    )
+
+
+KINDS = {"gated_delta": _gated_delta, "mamba2": _mamba2}
