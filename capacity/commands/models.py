@@ -15,6 +15,7 @@ from capacity.commands.options import Json
 from capacity.commands.output import as_json
 from capacity.demand.memory import cache_rows, sequence_state_bytes
 from capacity.demand.parameters import parameter_count
+from capacity.errors import CapacityError, unknown_name
 from capacity.presentation.figures import printable
 from capacity.specs.checkpoint import Checkpoint
 from capacity.specs.deployment import Deployment
@@ -30,8 +31,11 @@ Words = Annotated[list[str] | None, typer.Argument(help="Only names with all of 
 @app.command("list")
 def list_models(words: Words = None, json: Json = False) -> None:
     """List the models shipped by name, with parameters and 16-bit cache per token, then the world models."""
-    rows = [{"id": name, "kind": "model"} | summary(load_model(name)) for name in _matching(model_ids(), words)]
-    worlds = [_world_row(name) for name in _matching(world_model_ids(), words)]
+    models, world_models = _matching(model_ids(), words), _matching(world_model_ids(), words)
+    if not models and not world_models:
+        raise CapacityError(unknown_name("model", " ".join(words or ()), [*model_ids(), *world_model_ids()]))
+    rows = [{"id": name, "kind": "model"} | summary(load_model(name)) for name in models]
+    worlds = [_world_row(name) for name in world_models]
     if json:
         print(as_json([*rows, *worlds]))
         return

@@ -103,7 +103,7 @@ def unused(workload: Workload) -> tuple[str, ...]:
     """Notes on fields that were given but are not used when one replica is sized."""
     unused_fields = [name for name in UNUSED if getattr(workload, name) is not None]
     return tuple(
-        [f"{name} is judged by sustained rates; a replica is sized at the given concurrency" for name in unused_fields]
+        [f"{name} does not enter the sizing of a replica, which is at the given concurrency" for name in unused_fields]
     )
 
 

@@ -50,3 +50,12 @@ def test_a_list_of_models_says_in_which_formats_one_is_stored(printed_json, mode
     (row,) = printed_json("models", "list", model)
 
     assert row["stored"] == stored
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_a_list_without_a_match_is_an_error_with_the_nearest_name(capsys, json_too):
+    assert run(["models", "list", "lamma-3.1-8b", *json_too]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert "unknown model 'lamma-3.1-8b'" in printed.err
+    assert "llama-3.1-8b" in printed.err

@@ -19,7 +19,7 @@ def test_an_assumed_fraction_that_decides_is_named():
     first = " ".join(str(sizing).split("\nqwen3-14b")[0].split())
 
     assert (sizing.verdict, [one.name for one in sizing.turned_by]) == ("does not fit", ["memory_fraction"])
-    assert "which is assumed to be so: it fits with memory_fraction 1 instead of 0.9" in first
+    assert "missing per device at the assumed memory_fraction 0.9; it fits at 1" in first
     assert sized(2, memory_fraction=1.0).fits
 
 

@@ -99,4 +99,4 @@ def test_a_fault_of_one_part_keeps_its_reason(make_part, llama_2_7b):
 def test_what_no_row_uses_is_said_once(make_part, llama_2_7b):
     _, found = answered(llama_2_7b, [make_part()], cap.Workload(percentile=99.0))
 
-    assert found.notes == ("percentile is judged by sustained rates; a replica is sized at the given concurrency",)
+    assert found.notes == ("percentile does not enter the sizing of a replica, which is at the given concurrency",)

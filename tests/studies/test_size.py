@@ -181,7 +181,7 @@ def test_narrow_parts_of_a_checkpoint_are_named_and_said_to_be_dequantised():
 
 @pytest.mark.parametrize(("name", "value"), [("requests_per_s", 3.0), ("percentile", 99.0)])
 def test_what_a_sizing_does_not_use_is_said(name, value):
-    note = f"{name} is judged by sustained rates; a replica is sized at the given concurrency"
+    note = f"{name} does not enter the sizing of a replica, which is at the given concurrency"
 
     assert note in sized(workload=cap.Workload(**{name: value})).notes
     assert note not in sized().notes

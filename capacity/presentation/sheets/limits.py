@@ -26,8 +26,9 @@ def _turned(limits: tuple[RelaxedLimit, ...]) -> Parts:
     """A note that the verdict depends on assumed limits."""
     if not limits:
         return ()
-    others = " and ".join(f"{one.name} {one.turning:g} instead of {one.assumed:g}" for one in limits)
-    return (f", which is assumed to be so: it fits with {others}",)
+    assumed = " and ".join(f"{one.name} {one.assumed:g}" for one in limits)
+    turning = " and ".join(f"{one.turning:g}" for one in limits)
+    return (f" at the assumed {assumed}; it fits at {turning}",)
 
 
 def _smallest_margin(sizing: Sizing) -> tuple[int, int]:

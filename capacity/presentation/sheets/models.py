@@ -23,7 +23,7 @@ def models_sheet(models: Sequence[Mapping[str, Any]], worlds: Sequence[Mapping[s
     if worlds:
         sections.append(_worlds(worlds))
     counts = [counted(len(rows), word) for rows, word in ((models, "model"), (worlds, "world model")) if rows]
-    return Sheet("Models", (Line(", ".join(counts) or "no model matches"),), tuple(sections))
+    return Sheet("Models", (Line(", ".join(counts)),), tuple(sections))
 
 
 def _models(rows: Sequence[Mapping[str, Any]]) -> Section:
