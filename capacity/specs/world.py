@@ -236,6 +236,17 @@ class WorldModelSpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def stages_have_their_roles(self) -> Self:
+        uses = [(f"encoders.{index}", encoder.stage, "encoder") for index, encoder in enumerate(self.encoders)]
+        uses += [("core", self.core, "decoder")] if self.core is not None else []
+        if self.head.kind != "none" and self.head.stage is not None:
+            uses.append(("head.stage", self.head.stage, "head"))
+        for where, name, role in uses:
+            if self.stage(name).role != role:
+                raise ValueError(f"{where}: stage {name!r} has role {self.stage(name).role!r}, must have {role!r}")
+        return self
+
+    @model_validator(mode="after")
     def offloaded_parts_exist(self) -> Self:
         stages = {stage.name: stage for stage in self.model.stages}
         for name in self.offloaded:

@@ -352,8 +352,8 @@ def nonsense(found: dict[str, float], model: Any = None) -> str | None:
 def sums(sizing: Any) -> str | None:
     """Whether the parts of a sizing add up and its figures are finite."""
     for ledger in sizing.ledger:
-        if ledger.total_bytes != sum(line.held_bytes for line in ledger.lines):
-            return "ledger lines do not sum"
+        if ledger.total_bytes != sum(line.held_bytes for line in ledger.lines if line.inside):
+            return "ledger lines inside the plan do not sum"
         if any(line.held_bytes < 0 for line in ledger.lines):
             return "a ledger line is negative"
     if sizing.fits and not (sizing.max_batch >= sizing.batch and sizing.margin_bytes >= 0):

@@ -154,6 +154,8 @@ def test_the_list_of_the_project_is_shipped():
         ("head.chunk_actions", 0, "head.chunk_actions"),
         ("views", 0, "views"),
         ("core", "brain", "no stage 'brain'"),
+        ("core", "siglip", "core: stage 'siglip' has role 'encoder', must have 'decoder'"),
+        ("head.stage", "core", "head.stage: stage 'core' has role 'decoder', must have 'head'"),
         ("head.stage", None, "a flow head needs the name of its stage"),
     ],
 )

@@ -37,7 +37,8 @@ def text_part(data: Mapping[str, Any], kind: str, where: str) -> dict[str, Any]:
         raise SpecError(
             f"{where}: {TEXT}.model_type must be {' or '.join(types)} in type {kind}, got {str(own)[:60]!r}"
         )
-    tied = [one[TIED] for one in (data, part) if one.get(TIED) is not None]
+    places = ((data, where), (part, f"{where}: {TEXT}"))
+    tied = [Config(one, place, {}, kind).flag(TIED) for one, place in places if one.get(TIED) is not None]
     if any(one != tied[0] for one in tied):
         raise SpecError(f"{where}: {TIED} is {tied[0]} in the whole and {tied[1]} in {TEXT}, and the two disagree")
     return {**part, "model_type": own, TIED: tied[0] if tied else False}

@@ -55,6 +55,8 @@ def test_a_head_is_tied_where_either_part_says_so(config):
     ("changes", "sentence"),
     [
         ({"tie_word_embeddings": False}, "tie_word_embeddings is False in the whole and True in text_config"),
+        ({"tie_word_embeddings": float("nan")}, "tie_word_embeddings must be true or false, got nan"),
+        ({"text_config__tie_word_embeddings": 1}, "text_config: tie_word_embeddings must be true or false, got 1"),
         ({"text_config__model_type": "llama"}, "text_config.model_type must be qwen3_vl_text in type qwen3_vl"),
         ({"text_config": ...}, "text_config must be an object, got nothing"),
         ({"vision_config": [1]}, "vision_config must be an object, got a list"),
